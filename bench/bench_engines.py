@@ -31,11 +31,14 @@ from steadyscore.engines import EngineOptions
 from steadyscore.errors import SteadyscoreError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.measures.ranking import ranking
-from steadyscore.measures.threshold import match_retention, overlap, retained
+from steadyscore.measures.retained_sets import overlap, retained
+from steadyscore.measures.threshold import match_retention
 from steadyscore.models.embedded import EMBEDDED
 from steadyscore.models.weights import gguf_tokenizer
 from steadyscore.runs.table import Scored
-from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 
 
@@ -124,9 +127,9 @@ def scored(route: Route, url: str, file: Path, folder: Path, config: AuditConfig
     options = EngineOptions(retries=0, cache=False, concurrency=1)  # at temperature 0 a second try says the same
     scorer = open_scorer(route.address.format(file=file, url=url), collection, config, options)
     run = score_collection(scorer, "passages", folder, config)
-    coverage = run.record["coverage"]
-    parity = run.record["capabilities"].get("parity")
-    return {"queries": run.read_queries(), "failed": len(coverage["failed"]), "seconds": coverage["seconds"], "parity": parity}
+    coverage = run.record.coverage
+    parity = run.record.capabilities.parity
+    return {"queries": run.read_queries(), "failed": len(coverage.failed), "seconds": coverage.seconds, "parity": parity}
 
 
 def compared(found: list[Scored], reference: list[Scored], cutoff: float) -> dict[str, float]:

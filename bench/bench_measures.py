@@ -20,7 +20,7 @@ import numpy as np
 from steadyscore.measures.instability import rank_variance, score_variance, tau_b_psi, tau_psi, tied_pairs, top_k_instability
 from steadyscore.measures.preference import gold_crossing, label_accuracy, pair_flip, selection_flip
 from steadyscore.measures.ranking import average_precision, ndcg, recall, reciprocal_rank
-from steadyscore.measures.threshold import overlap, retained, set_f1
+from steadyscore.measures.retained_sets import overlap, retained, set_f1
 
 CUTOFF = 0.8
 SKLEARN = ("overlap", "set_f1")

@@ -3,10 +3,11 @@
 ours:   the two views of a window in one forward pass, four logits at the ten slots.
 plain:  the same step with one forward pass per view and logits of the whole vocabulary at every position. The figures compare
         ours with this: the LoRA layers (steadyscore.training.lora) and what is freed after a step are the same on both sides.
+half:   ours, with the frozen base in bfloat16 and the adapter in float32.
 peft:   plain, with peft's own LoRA layers, as the step would be written without this package.
 
 LoRA on the upper ten of thirty layers, as a processor can afford; with LoRA on more layers the activations they keep, which are
-the same on both sides, weigh more. docs/benchmarks.md has the figures.
+the same on both sides, weigh more. lab/findings/benchmarks.md has the figures.
 
     python bench/bench_training.py [--steps 3] [--json FILE]
 
@@ -25,7 +26,7 @@ import sys
 import time
 
 WIDTH, CHARS, LAYERS = 10, 300, "20-29"
-SIDES = ("ours", "plain", "peft")
+SIDES = ("ours", "half", "plain", "peft")
 
 
 def step(engine, prompts, columns, target, plain: bool):
@@ -42,7 +43,7 @@ def step(engine, prompts, columns, target, plain: bool):
     else:
         logits = engine.slot_logits(prompts)
     grades = torch.arange(4.0)
-    views = torch.stack([found.softmax(-1) @ grades for found in logits])
+    views = torch.stack([row.softmax(-1) @ grades for row in logits])
     views = torch.stack([view[torch.as_tensor(c)] for view, c in zip(views, columns, strict=True)])
     loss = relevance_anchor(views[0], target) + 20.0 * consistency(views)
     loss.backward()
@@ -56,7 +57,8 @@ def measured(side: str, steps: int) -> dict[str, float]:
     from steadyscore.collection import open_collection
     from steadyscore.engines import EngineOptions
     from steadyscore.engines.kinds import open_engine
-    from steadyscore.scoring.score import Cut, cut_instances
+    from steadyscore.scoring.config import Cut
+    from steadyscore.scoring.score import cut_instances
     from steadyscore.scoring.scorer import Scorer, Settings
     from steadyscore.tasks import TASKS
     from steadyscore.training.examples import examples, views
@@ -70,7 +72,9 @@ def measured(side: str, steps: int) -> dict[str, float]:
     torch.manual_seed(0)
     source = open_collection("passages")
     collection, instances = source.collection, source.instances
-    engine = open_engine("smollm2-135m", EngineOptions(device="cpu", share_prefix=False))
+    engine = open_engine(
+        "smollm2-135m", EngineOptions(device="cpu", dtype="bfloat16" if side == "half" else "float32", share_prefix=False)
+    )
     plan = resolve_plan(TrainConfig(dropout=0.0, layers=LAYERS), collection)
     if side == "peft":
         get_peft_model(engine.model, lora_config(plan, engine.model))
@@ -78,14 +82,14 @@ def measured(side: str, steps: int) -> dict[str, float]:
         add_lora(engine, plan)
     scorer = Scorer(engine, TASKS[collection.task], Settings(width=WIDTH, chars=CHARS, instruction=collection.instruction))
     pools = list(cut_instances(instances(), Cut(steps + 1, WIDTH)))
-    found = examples(pools, {i.id: from_judgements(i) for i in pools}, (WIDTH,), teacher_orders=1, seed=0)
+    windows = examples(pools, {i.id: from_judgements(i) for i in pools}, (WIDTH,), teacher_orders=1, seed=0)
     loaded, seconds, losses, tokens = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0, [], 0
-    for number, example in enumerate(found):
+    for number, example in enumerate(windows):
         shown = views(example, 2, seed=0, epoch=0, shuffled=True)
         prompts = [scorer.prompt(example.instance, view.window) for view in shown]
         target = torch.as_tensor(example.target, dtype=torch.float32)
         began = time.process_time()
-        losses.append(step(engine, prompts, [view.columns for view in shown], target, side != "ours"))
+        losses.append(step(engine, prompts, [view.columns for view in shown], target, side not in ("ours", "half")))
         trim_memory()
         if number:  # the first step warms up
             seconds += time.process_time() - began
@@ -109,23 +113,23 @@ def main() -> None:
     if args.side:
         print(json.dumps(measured(args.side, args.steps)))
         return
-    found = {}
+    results = {}
     for side in SIDES:
         command = [sys.executable, __file__, "--side", side, "--steps", str(args.steps)]
-        found[side] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-        print(side, {name: round(value, 3) for name, value in found[side].items()})
+        results[side] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+        print(side, {name: round(value, 3) for name, value in results[side].items()})
     for other in SIDES[1:]:
         against = {
-            "speed": found[other]["seconds_per_step"] / found["ours"]["seconds_per_step"],
-            "memory": found["ours"]["peak_mb"] / found[other]["peak_mb"],
-            "step_memory": found["ours"]["step_mb"] / found[other]["step_mb"],
+            "speed": results[other]["seconds_per_step"] / results["ours"]["seconds_per_step"],
+            "memory": results["ours"]["peak_mb"] / results[other]["peak_mb"],
+            "step_memory": results["ours"]["step_mb"] / results[other]["step_mb"],
         }
         print(f"against {other}: speed {against['speed']:.2f}x, peak memory {against['memory']:.0%}, ", end="")
         print(f"memory of the step alone {against['step_memory']:.0%}")
-        found[f"against_{other}"] = against
+        results[f"against_{other}"] = against
     if args.json:
         with open(args.json, "w") as stream:
-            json.dump(found, stream, indent=2)
+            json.dump(results, stream, indent=2)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,6 @@ while read -r cut queries pool permutations; do
   [[ $# == 0 || " $* " == *" $cut "* ]] || continue
   out=$LAB/audits/$cut-$name
   "$PYTHON" -m steadyscore audit --scorer "$scorer" --data "$LAB/pools/${cut%-*}.jsonl" --queries "${QUERIES:-$queries}" --pool "$pool" \
-    --permutations "$permutations" --chars "${CHARS:-300}" --keep-share 0.3 --no-report --out "$out" ${WIDTH:+--width "$WIDTH"}
+    --permutations "$permutations" --chars "${CHARS:-300}" --keep 0.3 --no-report --out "$out" ${WIDTH:+--width "$WIDTH"}
   cp "$(find "$out" -name scores.parquet | head -1)" "$here/kept/$cut-$name.parquet"
 done <<< "$cuts"

@@ -25,7 +25,7 @@ steadyscore() { nice -n "${NICE:-10}" "$PYTHON" -m steadyscore "$@"; }
 labelled() { # MIXTURE FOLDER
   [[ -f $LAB/$2/labels.parquet ]] || (cd "$here" && MIXTURE=$1 steadyscore label --scorer python:teacher:graded \
     --data "$LAB/pools/long.jsonl" --teacher-orders 1 --width 10 --chars 300 --rank-first-stage \
-    --watch members.py mixture.json --out "$LAB/$2")
+    --set watch=members.py,mixture.json --out "$LAB/$2")
 }
 
 # What every student shares: the start, the windows, how they are shown, the optimizer. 500 steps of two windows. The `short`
@@ -105,7 +105,7 @@ run() {
       "$LAB/pools/responses.jsonl" "$LAB/pools/tune-responses.jsonl" "$LAB/pools/short-responses.jsonl" ;;
     labels-responses) [[ -f $LAB/labels-responses/labels.parquet ]] || (cd "$here" && RESPONSES=$LAB/pools/responses.jsonl \
       steadyscore label --scorer python:responses:graded --data "$LAB/pools/short-responses.jsonl" --teacher-orders 1 --width 3 \
-      --chars 1600 --watch members.py --out "$LAB/labels-responses") ;;
+      --chars 1600 --set watch=members.py --out "$LAB/labels-responses") ;;
     graded-responses-42) steadyscore train --base smollm2-135m \
       --initial "$here/../src/steadyscore/models/shipped/smollm2-135m-set" --data "$LAB/pools/short-responses.jsonl" \
       --labels "$LAB/labels-responses" --objective single_order --prompt set --pool 3 --width 3 --chars 1600 --layers 8-29 \

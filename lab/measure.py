@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import steadyscore
-from steadyscore.audits.figure import mean_figures, paired_gain
 from steadyscore.measures.measurement import Measured, measure, rank_by_pool, with_scores
 from steadyscore.measures.threshold import Threshold
+from steadyscore.results.figure import mean_figures, paired_gain
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.mitigations import mix_with_first_stage
 

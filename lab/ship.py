@@ -22,7 +22,9 @@ def main() -> None:
     trained, shipped = map(Path, sys.argv[1:])
     findings = Path(__file__).parent / "findings" / f"{shipped.name}.json"
     shipped.mkdir(parents=True, exist_ok=True)
-    write_card(shipped, read_card(trained) | {"name": shipped.name} | json.loads(findings.read_text()))
+    card = read_card(trained).to_json() | {"name": shipped.name} | json.loads(findings.read_text())
+    (shipped / "card.json").write_text(json.dumps(card))
+    write_card(shipped, read_card(shipped))  # checked, and with its page
     shutil.copy(trained / "adapter_config.json", shipped)
     halves = {name: weights.half() for name, weights in load_file(trained / WEIGHTS).items()}
     save_file(halves, shipped / WEIGHTS, {"format": "pt"})

@@ -83,7 +83,7 @@ def everything(folder: Path, out: Path, printed: str) -> dict[str, Any]:
         "measures": table(out / "measures.parquet"),
         "records": {
             str(file.parent.relative_to(out)): plain(
-                {k: v for k, v in Run.open(file.parent).record.items() if k in RECORD}, folder
+                {k: v for k, v in Run.open(file.parent).record.to_json().items() if k in RECORD}, folder
             )
             for file in sorted(out.glob("**/run.json"))
         },
@@ -101,13 +101,13 @@ def table(file: Path) -> str:
 
 def test_a_plain_audit_is_what_it_was(capsys, tmp_path):
     words = shlex.split(
-        "--scorer synthetic:companion:0.3 --data passages --queries 8 --permutations 5 --match-retention 0.3 --curve"
+        "--scorer synthetic:companion:0.3 --data passages --queries 8 --permutations 5 --match-retention 0.3 --set curve=yes"
     )
     printed = call(capsys, "audit", *words, "--out", tmp_path / "run", "--json")
     more = {
         "gate": json.loads(call(capsys, "gate", tmp_path / "run", "--max", "tau_psi=1", "--json")),
-        "plan": json.loads(call(capsys, "plan", tmp_path / "run", "--margin", "0.05", "--json")),
-        "recommend": json.loads(call(capsys, "recommend", tmp_path / "run", "--target", "tau_psi=0.3", "--json")),
+        "plan": json.loads(call(capsys, "study", "plan", tmp_path / "run", "--margin", "0.05", "--json")),
+        "recommend": json.loads(call(capsys, "compare", tmp_path / "run", "--target", "tau_psi=0.3", "--json")),
         "table": call(capsys, "audit", *words, "--out", tmp_path / "run", "--no-report"),
     }
     frozen("plain", everything(tmp_path, tmp_path / "run", printed) | {k: plain(v, tmp_path) for k, v in more.items()})
@@ -138,8 +138,8 @@ def test_two_scorers_on_two_collections_are_what_they_were(capsys, tmp_path, mon
             "--noise-floor",
             "--cutoff=0.5",
         ]
-        words += ["--perturb", "drop", f"--reader=openai:reader@{server.url}", "--reader-k=2", "--permutations=4"]
-        printed = call(capsys, "audit", *words, "--out", tmp_path / "run", "--json", "--ir", "P@1")
+        words += ["--perturb", "drop", f"--reader=openai:reader@{server.url}", "--set=reader_k=2", "--permutations=4"]
+        printed = call(capsys, "audit", *words, "--out", tmp_path / "run", "--json", "--set", "ir=P@1")
     more = {
         "compare": json.loads(call(capsys, "compare", tmp_path / "run", "--json")),
         "gate": json.loads(call(capsys, "gate", tmp_path / "run", "--max", "verdict_flip=1", "--json")),
@@ -179,7 +179,7 @@ def test_a_resumed_audit_is_what_it_was(capsys, tmp_path, monkeypatch):
     flags = "--scorer python:golden_scorer:score --data passages --queries 12 --permutations 3 --match-retention 0.3"
     words = shlex.split(flags)
     call(capsys, "audit", *words, "--out", tmp_path / "run", "--json", code=1)
-    assert find_run(tmp_path / "run").record["status"] == "scoring"
+    assert find_run(tmp_path / "run").record.status == "scoring"
     (tmp_path / "stop").unlink()
     printed = call(capsys, "audit", *words, "--out", tmp_path / "run", "--json")
     frozen("resumed", everything(tmp_path, tmp_path / "run", printed))

@@ -1,6 +1,6 @@
 """What people come for, from files as they have them, in at most three commands without conversion.
 
-Serving behind other people's clients is in serve/test_clients.py and serve/test_decision_clients.py, the notebooks in
+Serving behind other people's clients is in serve/test_clients.py and decision_models/test_clients.py, the notebooks in
 test_examples.py, the wheel and its extras in helpers/check_wheel.py.
 """
 
@@ -211,7 +211,7 @@ def test_a_check_fails_on_the_unsteady_scorer_alone_and_says_why(command):
     write_csv("ci.csv", log_rows())
     Path("ci_scorers.py").write_text(SCORERS)
     scorers = " ".join(f"--scorer {name}=python:./ci_scorers.py:{name}" for name in ("steady", "unsteady"))
-    assert command(f"audit {scorers} --data ci.csv --keep-first 2 --no-report --out runs")[0] == 0
+    assert command(f"audit {scorers} --data ci.csv --keep 2 --no-report --out runs")[0] == 0
     code, table, said = command("gate runs --min overlap=0.8 --junit gate.xml")
     assert code == 3
     assert [line.split()[-1] for line in table.splitlines() if "overlap >= 0.8" in line] == ["ok", "FAILED"]

@@ -1,7 +1,12 @@
 """What is shipped: one version, the type marker, and files beside the code that agree with it."""
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
+
+import pytest
 
 import steadyscore
 from steadyscore.cli import main
@@ -58,3 +63,14 @@ def test_the_citation_names_the_authors_of_the_paper():
     assert len(names) == 4
     assert all(f"{given} {family}" in readme for family, given in names)
     assert re.search(r'type: generic\n  title: "(.+)"', cited)[1] in readme
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_the_makefile_names_test_files_that_exist():
+    targets = ["test-python", "test-ray", "test-stores", "test-vllm", "test-tools", "test-harnesses"]
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "MFLAGS"}
+    words = ["make", "-n", "PYTHON=python3", *targets]
+    told = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=alone, check=True)
+    named = set(re.findall(r"tests/[\w/]+\.py", told.stdout))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []

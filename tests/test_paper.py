@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steadyscore.measures.ensembles import ensembles
-from steadyscore.measures.flips import change
 from steadyscore.measures.instability import pool_psi, tau_psi, top_k_instability
-from steadyscore.measures.preference import label_accuracy, pair_flip
+from steadyscore.measures.preference import change, label_accuracy, pair_flip
 from steadyscore.measures.ranking import mean_ndcg, ndcg, order_spread, worst_ndcg
-from steadyscore.measures.threshold import f1_spread, overlap, retained
+from steadyscore.measures.retained_sets import f1_spread, overlap, retained
+from steadyscore.measures.views import ensembles
 
 RNG = np.random.default_rng(20260610)
 CONTENT = RNG.random(100)  # what a candidate deserves, whatever stands around it

@@ -39,5 +39,5 @@ def test_a_real_language_model_end_to_end(capsys, tmp_path, smollm2):
     found = json.loads(capsys.readouterr().out)
     assert 0 < found["measures"]["tau_psi"]["value"] <= 1
     record = find_run(tmp_path / "run").record
-    assert record["capabilities"]["distribution"] == "exact"
-    assert record["fingerprint"]["prompt_hash"]
+    assert record.capabilities.distribution == "exact"
+    assert record.fingerprint.prompt_hash

@@ -53,6 +53,16 @@ def test_the_lock_holds_the_versions_of_constraints_txt():
     assert other == {}, "run `make lock`"
 
 
+def test_the_demos_lock_is_a_part_of_the_tests_lock():
+    lock = (ROOT / "requirements-demo-lock.txt").read_text(encoding="utf-8")
+    versions = dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\$", lock, re.M))
+    assert {name: Version(version) for name, version in versions.items()}.items() <= LOCKED.items(), "run `make lock`"
+    assert 30 < len(versions) < len(LOCKED) / 2
+    assert [block for block in re.split(r"\n(?=[a-z0-9])", lock)[1:] if "--hash=sha256:" not in block] == []
+    missing = [str(r) for r in map(Requirement, PROJECT["dependencies"]) if plain(r.name) not in versions]
+    assert missing == [], "run `make lock`"
+
+
 def test_the_lock_holds_what_pyproject_asks_for():
     needs = [*map(Requirement, PROJECT["dependencies"]), *wanted("dev")]
     missing = [str(r) for r in needs if plain(r.name) not in LOCKED or not r.specifier.contains(LOCKED[plain(r.name)].public)]

@@ -41,7 +41,7 @@ def test_a_fifth_task_is_one_value_that_every_command_of_an_audit_takes(fifth_ta
     table = capsys.readouterr().out
     assert all(column in table for column in fifth_task.screen)
     record = find_run(out).record
-    assert record["task"] == "patch_review"
+    assert record.task == "patch_review"
     page = (out / "report" / "index.html").read_text()
     assert "patch review" in page
     assert main(["report", str(out)]) == 0

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
@@ -24,43 +24,75 @@ from .machine.disk import name_addresses
 from .machine.extras import EXTRA, missing_extra
 from .machine.names import nearest
 from .machine.progress import has_bar
+from .machine.threads import wait_passively
 
-VERBS: dict[str, str] = {
-    "demo": "audit the embedded language model on the embedded collections and write a report",
-    "audit": "score a collection under M permutations and measure what its consumers decide",
-    "score": "score a collection once and write a run file",
-    "report": "draw the page of one or several runs",
-    "compare": "compare runs, paired, against a baseline",
-    "gate": "fail a build when a measure is on the wrong side of a bound",
-    "width": "say what serving candidates in company changes, and why: content, length or answer",
-    "attack": "say how far hostile candidate text moves its own grade, its companions' and the decisions",
-    "plan": "say how many permutations and queries a margin needs",
-    "variance": "say where the movement of a score comes from: slot, window or companions",
-    "recommend": "name the cheapest measured way of serving that reaches a target",
-    "validate": "check the instrument itself on planted order effects",
-    "measures": "list every measure with its meaning",
-    "label": "score training pools with a teacher",
-    "teachers": "say whether steadier labels made better students, over several teachers",
-    "train": "train an order-consistent scorer, or any baseline it is compared with",
-    "adapter": "show, verify, merge, halve and push trained adapters",
-    "select": "choose a weight and a checkpoint by four rules side by side",
-    "check": "check a training recipe before anything is loaded",
-    "reproduce": "list, plan, run and show the paper's tables and figures",
-    "serve": "serve scorers behind the rerank APIs that clients already call",
-    "explore": "open the explorer in the browser",
-    "data": "list, get, check, build, show and export collections",
-    "models": "list, get and locate language models",
-    "scorers": "list what can be audited, and what to install for the rest",
-    "doctor": "check versions, device, cache and the readout itself, or the files of a run",
+GROUPS: dict[str, dict[str, str]] = {
+    "first steps": {
+        "demo": "audit the embedded language model on the embedded collections and write a report",
+        "list": "list measures, scorers, models and recipes",
+        "doctor": "check versions, device, cache and the readout itself, or the files of a run",
+    },
+    "audit what you have": {
+        "audit": "score a collection under M permutations and measure what its consumers decide",
+        "score": "score a collection once and write a run file",
+        "report": "draw the page of one or several runs",
+        "data": "list, get, check, build, show and export collections; get embedded models",
+    },
+    "decide what to serve": {
+        "compare": "compare runs, paired, against a baseline; or name the cheapest way of serving that reaches a target",
+        "gate": "fail a build when a measure is on the wrong side of a bound",
+        "study": "study one question: attacks, width, variance, teachers, planning, the instrument itself",
+    },
+    "train": {
+        "label": "score training pools with a teacher",
+        "train": "train an order-consistent scorer, or any baseline it is compared with",
+        "adapter": "choose, show, verify, merge, halve and push trained adapters",
+    },
+    "serve": {
+        "serve": "serve scorers behind the rerank APIs that clients already call",
+        "explore": "open the explorer in the browser",
+    },
+    "the paper": {
+        "reproduce": "list, plan, run and show the paper's tables and figures",
+    },
 }
-"""Verbs that work, in the order of `--help`; each is the module `commands/<verb>.py` with `arguments` and `run`."""
+"""What a person wants -> the verbs for it, in the order of `--help`."""
+
+VERBS: dict[str, str] = {name: summary for verbs in GROUPS.values() for name, summary in verbs.items()}
+"""Each is the module `commands/<verb>.py` with `arguments` and `run`."""
+
+MOVED: dict[str, str] = {
+    "recommend": "`steadyscore recommend` is now `steadyscore compare RUN [OTHER ...] --target MEASURE=VALUE`.",
+    "select": "`steadyscore select` is now `steadyscore adapter select`, with the same flags.",
+    "check": "`steadyscore check RECIPE` is now `steadyscore train --recipe RECIPE --dry-run`; "
+    "`steadyscore list recipes RECIPE` prints it.",
+    "recipe": "`steadyscore list recipes` prints their names, `steadyscore list recipes NAME > mine.yaml` one to edit.",
+    "models": "`steadyscore models list` is now `steadyscore list models`; "
+    "`steadyscore data get NAME` fetches one and prints its folder.",
+    **{name: f"`steadyscore {name} list` is now `steadyscore list {name}`." for name in ("measures", "scorers")},
+    **{
+        name: f"`steadyscore {name}` is now `steadyscore study {name}`, with the same flags."
+        for name in ("attack", "width", "variance", "teachers", "plan", "validate")
+    },
+}
+"""Word that was a verb, or is looked for -> the sentence that says what to type instead."""
+
+GONE: dict[str, str] = {
+    "--keep-first": "--keep K",
+    "--keep-share": "--keep SHARE",
+    "--actors": "--on ray,actors=N",
+    "--actor-cpus": "--on ray,cpus=N",
+    "--actor-gpus": "--on ray,gpus=N",
+    **dict.fromkeys(("--hours", "--hourly-price"), "left to you: --dry-run tells the time of one worker"),
+}
+"""Flag that is gone and not a setting of `--set` either -> what says it now."""
 
 WELCOME = """\
 steadyscore audits, trains and serves LLM scorers whose decisions hold still when the candidates are reordered.
   steadyscore demo --out runs/demo                                a first look, without data of your own
   steadyscore audit --scorer ADDRESS --data FILE --out runs/mine  how steady a scorer is on your table
   steadyscore serve ADDRESS                                       a scorer behind rerank APIs
-An ADDRESS is a model, an endpoint or a Python function: steadyscore scorers list. Every verb: steadyscore --help
+An ADDRESS is a model, an endpoint or a Python function: steadyscore list scorers. Every verb: steadyscore --help
 """
 """What somebody reads who typed the name alone."""
 EXAMPLES = """\
@@ -80,9 +112,22 @@ class Parser(argparse.ArgumentParser):
     def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
         """Of options that do not exist, the ones that were probably meant."""
         options = [option for action in self._actions for option in action.option_strings]
+        settings = {name for action in self._actions for name in getattr(action, "settings", ())}
+        typed = {word.partition("=")[0] for word in words if word[:2] == "--"}
+        gone = [sentence for word in sorted(typed) if (sentence := _sentence_of(word, settings))]
+        if gone:
+            self.error(" ".join(gone))
         meant = {word: nearest(word.partition("=")[0], options) for word in words if word[:1] == "-"}
         hints = "".join(f"; {word} may mean {near}" for word, near in meant.items() if near)
         self.error(f"unrecognized arguments: {' '.join(words)}{hints}")
+
+
+def _sentence_of(flag: str, settings: Collection[str]) -> str:
+    """What to type instead of a flag that is gone; empty for one that never was."""
+    name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    if name in settings:
+        return f"{flag} is now --set {name}={'no' if flag.startswith('--no-') else 'VALUE'}."
+    return f"{flag} is now {GONE[flag]}." if flag in GONE else ""
 
 
 SERVERS = ("serve", "explore")
@@ -119,6 +164,13 @@ def stop_on_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def _verb_lines() -> str:
+    """Every verb with its summary, under what a person wants."""
+    width = max(map(len, VERBS)) + 2
+    groups = ((title, "\n".join(f"  {name:{width}}{text}" for name, text in verbs.items())) for title, verbs in GROUPS.items())
+    return "".join(f"{title}:\n{lines}\n\n" for title, lines in groups)
+
+
 def parser(verb: str | None = None) -> Parser:
     """The parser of the whole command line, with the arguments of `verb` only."""
     from . import __version__
@@ -126,15 +178,14 @@ def parser(verb: str | None = None) -> Parser:
     top = Parser(
         prog="steadyscore",
         description="Audit, train and serve LLM scorers whose decisions hold still when the candidates are reordered.",
-        epilog=EXAMPLES,
+        epilog=_verb_lines() + EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"steadyscore {__version__}")
-    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, help="what to do, of those below")
     for name, summary in VERBS.items():
         sub = verbs.add_parser(
             name,
-            help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -145,9 +196,30 @@ def parser(verb: str | None = None) -> Parser:
     return top
 
 
+def completions(line: str) -> list[str]:
+    """The words that may end a command line that is half typed: verbs, actions, flags, choices and settings of --set."""
+    *typed, word = line.split(" ")[1:] or [""]
+    verb, *rest = [one for one in typed if one] or [""]
+    if verb not in VERBS:
+        return [name for name in VERBS if name.startswith(word)]
+    sub: Any = next(a.choices for a in parser(verb)._actions if isinstance(a, argparse._SubParsersAction))[verb]
+    for one in rest:
+        sub = next((a.choices[one] for a in sub._actions if isinstance(a, argparse._SubParsersAction) and one in a.choices), sub)
+    flag = sub._option_string_actions.get(rest[-1] if rest else "")
+    if settings := getattr(flag, "settings", None):
+        return [f"{name}=" for name in settings if name.startswith(word)]
+    if flag is not None and flag.nargs != 0:
+        return [str(choice) for choice in flag.choices or () if str(choice).startswith(word)]
+    actions = [name for a in sub._actions if isinstance(a, argparse._SubParsersAction) for name in a.choices]
+    return [name for name in (*actions, *sub._option_string_actions) if name.startswith(word)]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in `engines`, for what loads torch without one
+    if argv is None and "COMP_LINE" in os.environ:  # as a shell does after `complete -C steadyscore steadyscore`
+        print("\n".join(completions(os.environ["COMP_LINE"][: int(os.environ.get("COMP_POINT", "9999"))])))
+        return 0
+    wait_passively()  # as in `engines`, for what loads torch without one
     argv = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in argv if not word.startswith("-")), None)
     if not argv:
@@ -155,6 +227,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         top = parser(verb)
+        if verb in MOVED:
+            top.error(MOVED[verb])
         if verb is not None and verb not in VERBS and (near := nearest(verb, VERBS)):
             top.error(f"there is no verb {verb!r}; did you mean {near}?")
         arguments, unknown = top.parse_known_args(argv)

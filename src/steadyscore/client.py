@@ -240,10 +240,10 @@ def _read_scores(answer: Any) -> list[float]:
 
 
 def _read_audit(answer: Any) -> AuditAnswer:
-    found: AuditAnswer = answer
-    if missing := {"presentations", "measures"} - found.keys():
+    audit: AuditAnswer = answer
+    if missing := {"presentations", "measures"} - audit.keys():
         raise KeyError(*missing)
-    return found
+    return audit
 
 
 def _read_decision(answer: dict[str, Any]) -> DecisionAnswer:

@@ -2,7 +2,7 @@
 
 SteadyscoreError            exit 1: something the user can fix; the message is one sentence that ends with the next action
 ├── InputError              a file, a value or a score that cannot be used; may carry several mistakes, reported at once
-│   ├── MissingRun          a run that a table of the paper needs and that is not there (in `reproduce/library.py`)
+│   ├── MissingRun          a run that a table of the paper needs and that is not there (in `paper/library.py`)
 │   └── UnusableScorer      a scorer that does not start or whose scores cannot be used; a server's own fault, not its client's
 │       └── EndpointRefused  an address, a model's name or a key that an endpoint does not accept (in `engines/http.py`)
 ├── ModelError              a model, tokenizer or adapter that cannot serve the readout

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 """An array of numbers or of true and false; docstrings give its shape, as (M, n)."""
+
+JsonObject = Mapping[str, object]
+"""A JSON object whose values are checked where they are read, or only written."""
 
 GRADES = (0, 1, 2, 3)
 """The four grades of every rubric (§4, score readout)."""
@@ -25,6 +28,8 @@ Markers = Literal["numeric", "letters", "roman", "doc", "random3"]
 Placeholder = Literal["0", "1", "2", "3", "?"]
 Readout = Literal["expected", "argmax", "p2"]
 Ties = Literal["id", "input"]
+Perturbation = Literal["replace", "drop", "churn", "markers", "held-out-markers", "reverse", "forced-position", "swaps", "noise"]
+PERTURBATIONS: tuple[Perturbation, ...] = get_args(Perturbation)
 PromptStyle = Literal["paper", "compact", "isolated", "set"]
 Verdict = Literal["SUPPORTED", "REFUTED", "NOT ENOUGH INFO"]
 
@@ -82,7 +87,7 @@ class Collection:
     queries: int | None = None
     """Number of instances, where the header states it."""
     details: dict[str, Any] | None = field(default=None, repr=False)
-    """Provenance: licence, source, first stage, filters. Kept as it came."""
+    """Provenance: licence, source, first stage, filters; written unchanged."""
 
 
 @dataclass(frozen=True, slots=True)

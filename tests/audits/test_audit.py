@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,17 +14,19 @@ import numpy as np
 import pytest
 
 import steadyscore
-from steadyscore import audits as package
 from steadyscore import cli
 from steadyscore.audits import audit as module
-from steadyscore.audits.figure import Figure, mean_figure
-from steadyscore.audits.load import budget_values, load_run
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, MissingExtra, RunMismatch
 from steadyscore.machine import disk
 from steadyscore.measures.measurement import Threshold
+from steadyscore.results.figure import Figure, mean_figure
+from steadyscore.results.load import budget_values, load_run
+from steadyscore.runs.records import Capabilities
+from steadyscore.scoring.config import AuditConfig
 from steadyscore.scoring.estimate import keep_speed
-from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.score import score_collection
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_claims, some_instances, write_collection
 
@@ -78,7 +81,7 @@ def test_the_first_point_of_the_curve_is_the_run(run):
 
 
 def test_a_ranking_has_no_threshold(run):
-    run.record["capabilities"]["gives"] = "ranking"
+    run._record = replace(run.record, capabilities=Capabilities(gives="ranking"))
     found = load_run(run, Threshold(cutoff=0.5))
     assert "overlap" not in found.figures
     assert {"overlap@10", "pair_flip", "tau_psi"} <= found.figures.keys()
@@ -284,7 +287,7 @@ def test_settings_of_several_parts_are_told_at_once_and_numbers_of_numpy_count()
         steadyscore.audit(length, "passages", pool=-1, width=0, permutations=-1, chars=-5, fit="shrnk", markers="runes")
     assert len(refusal.value.mistakes) == 6
     (found,) = steadyscore.audit(length, ROWS, permutations=np.int64(2), quiet=True)
-    assert found.record["fingerprint"]["permutations"] == 2
+    assert found.record.fingerprint.permutations == 2
 
 
 @pytest.mark.parametrize(
@@ -445,8 +448,8 @@ def test_one_audit_opens_each_collection_once_reads_each_table_once_and_measures
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("steadyscore.collection._is_own", counting("open", steadyscore.collection._is_own))
     monkeypatch.setattr("steadyscore.runs.folder.Run.read_queries", counting("read", steadyscore.runs.folder.Run.read_queries))
-    monkeypatch.setattr("steadyscore.audits.load.measure_run", counting("measure", package.load.measure_run))
-    monkeypatch.setattr("steadyscore.audits.load.mean_figures", counting("figures", package.load.mean_figures))
+    monkeypatch.setattr("steadyscore.results.load.measure_run", counting("measure", steadyscore.results.load.measure_run))
+    monkeypatch.setattr("steadyscore.results.load.mean_figures", counting("figures", steadyscore.results.load.mean_figures))
     with Server(verdict) as server:
         found = module.audit(
             ["synthetic:slot:0.3", "synthetic:none"][:scorers], [str(file) for file in sources], permutations=2, cutoff=0.5,

@@ -9,6 +9,7 @@ from steadyscore.audits.compare import Bootstrap, contrasts, disagreement
 from steadyscore.audits.comparison import Disagreement
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import measure
+from steadyscore.runs.records import Fingerprint
 from steadyscore.runs.table import Scored
 from tests.helpers.pools import some_instances, write_collection
 from tests.measures.test_measurement import query
@@ -143,7 +144,7 @@ def test_what_the_function_cannot_compare_is_refused_with_a_sentence(audits):
         ([audits[0]], {}, "only steady is there to compare"),
         ([audits[0], audits[0]], {}, "is given more than once"),
         ([audits, other], {}, "different thresholds"),
-        ([audits], {"measures": ["beauty"]}, "unknown measure beauty"),
+        ([audits], {"measures": ["beauty"]}, "unknown measure 'beauty'"),
         ([audits], {"discordance": [("ndcg@10", "retention")]}, "retention has no better side, so no winner"),
         ([audits], {"baseline": "nobody"}, "no run of 'nobody'"),
         ([audits], {"serving_permutations": 2}, "for run folders"),
@@ -394,7 +395,10 @@ def test_runs_that_no_record_tells_apart_are_named_by_their_folders_beside_their
 
 def test_two_audits_in_memory_of_a_scorer_that_changed_are_numbered():
     both = [steadyscore.audit({"mine": score}, some_instances(6), permutations=3, quiet=True) for score in (by_length, by_place)]
-    told = [replace(one[0], record=one[0].record | {"fingerprint": {"scorer": f"{n}" * 50}}) for n, one in enumerate(both)]
+    told = [
+        replace(one[0], record=replace(one[0].record, fingerprint=Fingerprint.of({"scorer": f"{n}" * 50})))
+        for n, one in enumerate(both)
+    ]
     assert [audit.name for audit in steadyscore.compare(*told).audits] == ["mine (1)", "mine (2)"]
 
 

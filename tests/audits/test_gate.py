@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import steadyscore
@@ -137,3 +138,155 @@ def test_queries_that_could_not_be_scored_fail_a_gate_until_they_are_allowed():
 def test_a_bound_that_is_no_number_is_refused(number):
     with pytest.raises(UsageError, match="write a number"):
         parse_bounds([f"overlap={number}"], [])
+
+
+# ---- drops from a baseline
+
+
+def overlaps(values, *, name="mine"):
+    """An audit whose queries have these overlaps: of four orders of two candidates each, one kept by a cutoff."""
+    steady, turned = [[1, 0]] * 4, [[1, 0], [0, 1]] * 2
+    scores = {f"q{i}": steady if value else turned for i, value in enumerate(values)}
+    return steadyscore.audit(scores=scores, name=name, cutoff=0.5)
+
+
+def test_a_drop_beyond_the_bound_fails_and_one_within_it_passes():
+    before, after = overlaps([1] * 40), overlaps([0, 1] * 20)
+    lost = gate_value(before, after)
+    assert lost == pytest.approx(before[0]["overlap"].value - after[0]["overlap"].value)
+    assert not steadyscore.gate(after, max_drop={"overlap": lost / 2}, baseline=before)
+    assert steadyscore.gate(after, max_drop={"overlap": lost}, baseline=before)
+    assert steadyscore.gate(before, max_drop={"overlap": 0}, baseline=after)
+    with pytest.raises(GateFailed, match=r"drop of overlap <= 0.01 fails with 0.\d+ \[0.\d+, 0.\d+\] on 40 queries"):
+        steadyscore.gate(after, max_drop={"overlap": 0.01}, baseline=before).raise_if_failed()
+
+
+def gate_value(before, after):
+    return steadyscore.gate(after, max_drop={"overlap": 0}, baseline=before).checks[0].value
+
+
+def test_a_measure_that_is_better_lower_drops_by_rising():
+    before, after = overlaps([1] * 30), overlaps([0, 1] * 15)
+    checked = steadyscore.gate(after, max_drop={"tau_psi": 0.01}, baseline=before)
+    assert not checked
+    assert str(checked.checks[0].bound) == "rise of tau_psi <= 0.01"
+    assert steadyscore.gate(before, max_drop={"tau_psi": 0.01}, baseline=after)
+
+
+def test_the_drop_is_that_of_the_paired_difference_and_prints_with_its_interval():
+    before, after = overlaps([1, 1, 0, 1] * 8), overlaps([0, 1, 1, 1] * 8)
+    difference = (
+        steadyscore.compare(before, overlaps([0, 1, 1, 1] * 8, name="other"), measures=["overlap"]).contrasts[0].difference
+    )
+    row = steadyscore.gate(after, max_drop={"overlap": 0.5}, baseline=before).to_json()[0]
+    assert (row["value"], row["low"], row["high"]) == pytest.approx(
+        (-difference.value, -difference.high, -difference.low), abs=0.01
+    )
+    assert row["queries"] == 32
+    shown = str(steadyscore.gate(after, max_drop={"overlap": 0.5}, baseline=before))
+    assert f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" in shown
+    assert f"with 32 queries a drop of overlap of {row['smallest_seen']:.3f} fails in four of five cases" in shown
+
+
+@pytest.mark.slow
+def test_the_smallest_drop_that_is_seen_fails_four_times_in_five():
+    """Queries of two kinds, drawn: how often the gate fails where the true drop is the one that it names."""
+    rng, before = np.random.default_rng(5), overlaps([1] * 60)
+    share = gate_value(before, overlaps([0] * 60))
+
+    def check(true_drop):
+        after = overlaps(rng.random(60) > true_drop / share)
+        return steadyscore.gate(after, max_drop={"overlap": 0.05}, baseline=before).checks[0]
+
+    truth = float(np.mean([check(0.15).smallest_seen for _ in range(20)]))
+    assert 0.65 < np.mean([not check(truth).ok for _ in range(60)]) < 0.95
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"max_drop": {"overlap": 0.1}}, "give both"),
+        ({"baseline": "self"}, "at least one bound"),
+        ({"min": {"overlap": 0}, "baseline": "self"}, "give both"),
+        ({"max_drop": {"retention": 0.1}, "baseline": "self"}, "neither direction of retention is better"),
+        ({"max_drop": {"overlap": -0.1}, "baseline": "self"}, "below zero"),
+        ({"max_drop": {"beauty": 0.1}, "baseline": "self"}, "unknown measure 'beauty'"),
+    ],
+)
+def test_a_drop_that_cannot_be_checked_is_refused(given, sentence):
+    mine = overlaps([1] * 6)
+    with pytest.raises(InputError, match=sentence):
+        steadyscore.gate(mine, **{name: mine if value == "self" else value for name, value in given.items()})
+
+
+def test_what_differs_from_the_baseline_besides_the_scorer_is_said():
+    sides = [
+        steadyscore.audit(
+            "synthetic:slot:0.2", some_instances(9), permutations=4, seed=seed, queries=queries, keep_first=2, quiet=True
+        )
+        for seed, queries in ((0, 9), (1, 7))
+    ]
+    said = steadyscore.gate(sides[1], max_drop={"overlap": 1}, baseline=sides[0]).remarks
+    assert any("7 of 9 queries are shared by the baseline and synthetic:slot:0.2" in remark for remark in said)
+    assert any("the runs differ in seed (0, 1), which moves measures by itself" in remark for remark in said)
+
+
+def test_a_drop_on_too_few_shared_queries_is_refused():
+    with pytest.raises(InputError, match="share fewer than 5 queries that have overlap"):
+        steadyscore.gate(overlaps([1] * 9), max_drop={"overlap": 0.1}, baseline=overlaps([1] * 4))
+
+
+def test_a_baseline_of_another_collection_or_another_threshold_is_refused(audits):
+    with pytest.raises(InputError, match="the baseline has no runs to hold mine on scores against; it has steady on data"):
+        steadyscore.gate(overlaps([1] * 6), max_drop={"overlap": 0.1}, baseline=audits)
+    other = steadyscore.audit(scores=[[[1, 0], [0, 1]]] * 6, cutoff=0.25)
+    with pytest.raises(InputError, match="different thresholds"):
+        steadyscore.gate(overlaps([1] * 6), max_drop={"overlap": 0.1}, baseline=other)
+
+
+def test_a_drop_is_typed_with_its_baseline(tmp_path, capsys):
+    from steadyscore.cli import main
+
+    for name, size in (("main", 0.0), ("pr", 3.0)):  # planted slot effects
+        steadyscore.audit(
+            f"synthetic:slot:{size}", some_instances(12), permutations=4, out=tmp_path / name, report=False, quiet=True
+        )
+    main_run, pr = str(tmp_path / "main"), str(tmp_path / "pr")
+    assert main(["gate", pr, "--baseline", main_run, "--max-drop", "tau_psi=0.05", "--format", "markdown"]) == 3
+    out = capsys.readouterr()
+    assert "| synthetic:slot:3 on data | rise of tau_psi &lt;= 0.05 |" in out.out
+    assert "| FAILED |" in out.out
+    assert "rise of tau_psi <= 0.05 fails with" in out.err
+    assert main(["gate", main_run, "--baseline", pr, "--max-drop", "tau_psi=0.05", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["queries"] == 12
+    assert main(["gate", pr, "--max-drop", "tau_psi=0.05"]) == 2
+    assert "--max-drop NAME=X and --baseline RUN go together" in capsys.readouterr().err
+    assert main(["gate", pr, "--baseline", main_run, "--max-drop", "tau_psi=-1"]) == 2
+    assert "a drop that is allowed is 0 or more" in capsys.readouterr().err
+
+
+def test_a_score_file_is_held_to_bounds_as_its_audit_is(tmp_path, capsys):
+    from steadyscore.cli import main
+
+    rng = np.random.default_rng(1)
+    rows = [f"q{q},{p},d{c},{rng.random()}" for q in range(12) for p in range(3) for c in range(5)]
+    file = tmp_path / "mine.csv"
+    file.write_text("\n".join(["query_id,permutation,candidate_id,score", *rows]))
+    assert main(["gate", str(file), "--max", "tau_psi=1", "--keep", "2", "--min", "overlap=0", "--json"]) == 0
+    overlap, tau_psi = (row["value"] for row in json.loads(capsys.readouterr().out))
+    audit = steadyscore.audit(scores=file, keep_first=2)[0]
+    assert (overlap, tau_psi) == (audit["overlap"].value, audit["tau_psi"].value)
+    assert main(["gate", str(file), str(tmp_path), "--max", "tau_psi=1"]) == 2
+    assert "Give runs, or score files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "latex", "csv", "json"])
+def test_a_gate_is_printed_in_every_form(tmp_path, capsys, form):
+    from steadyscore.cli import main
+
+    steadyscore.audit(scores=[[[1, 0], [0, 1]]] * 6, cutoff=0.5, out=tmp_path)
+    assert main(["gate", str(tmp_path), "--max", "tau_psi=1", "--format", form]) == 0
+    said = capsys.readouterr()
+    beginning = {"table": "run ", "markdown": "| run |", "latex": r"\begin{table}", "csv": "run,", "json": "[\n  {"}
+    assert said.out.startswith(beginning[form])
+    assert ("next:" in said.err) is (form == "table")

@@ -6,18 +6,20 @@ import pytest
 
 import steadyscore
 from steadyscore.audits.gate import Bound
-from steadyscore.audits.load import load_run
 from steadyscore.audits.recommend import parse_target, recommend, windows_per_query
-from steadyscore.commands import recommend as command
+from steadyscore.commands import compare as command
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, UsageError
 from steadyscore.machine.disk import sha256
+from steadyscore.measures.views import ScoreView
 from steadyscore.models.adapter import WEIGHTS
 from steadyscore.models.card import read_card
 from steadyscore.models.embedded import shipped_adapters
+from steadyscore.results.load import load_run
 from steadyscore.runs.folder import Run
+from steadyscore.scoring.config import AuditConfig
 from steadyscore.scoring.mitigations import mitigate
-from steadyscore.scoring.score import AuditConfig, score_collection
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING, RESPONSE_RANKING
 
@@ -53,7 +55,8 @@ def test_the_curve_is_the_one_the_audit_measures(runs):
     assert [option.serving_permutations for option in found] == [1, 2, 3, 4, 5, 6]
     values = [option.value for option in found]
     assert values[0] > values[2] > values[5]
-    assert values[2] == pytest.approx(np.nanmean(load_run(runs["pilot"], None, 3).measured.values["tau_psi"]))
+    three = load_run(runs["pilot"], view=ScoreView(serving_permutations=3)).measured
+    assert values[2] == pytest.approx(np.nanmean(three.values["tau_psi"]))
     first = found[0].windows
     assert [option.windows for option in found] == [first * K for K in range(1, 7)]
 
@@ -102,7 +105,7 @@ def test_scores_of_a_file_cost_the_windows_that_it_names(tmp_path, has_places, w
     found = recommend(tmp_path, target="tau_psi=1")
     by_budget = sorted(found.options, key=lambda option: option.serving_permutations)
     assert [(option.serving_permutations, option.windows) for option in by_budget] == [*zip((1, 2), windows, strict=True)]
-    assert [option.cells(found.target)[2] for option in by_budget] == cells
+    assert [row[2] for row in sorted(found.tables()[0].shown_rows(), key=lambda row: int(row[1]))] == cells
     assert found.conclusion.endswith("2.0 windows a query." if has_places else "its windows not known.")
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["recommended"]["windows"] == windows[0]
 
@@ -186,13 +189,13 @@ def test_what_the_card_of_a_shipped_scorer_says_of_other_collections_stands_besi
     monkeypatch.setattr(SyntheticReranker, "identity", lambda self: identity(self) | {"adapter": adapter})
     steadyscore.audit("synthetic:slot:0.3", "passages", queries=6, permutations=2, out=tmp_path / "run", report=False)
     found = recommend(tmp_path / "run", target="tau_psi=0.1")
-    findings = read_card(folder)["findings"]
+    findings = read_card(folder).findings
     purpose, *told = found.findings
     assert purpose == "synthetic:slot:0.3 shows the method on two cores and does not compete with larger scorers."
     assert len(findings) > 1
     for sentence, finding in zip(told, findings, strict=True):
-        verdict = "helps" if finding["helps"] else "does not help"
-        assert sentence == f"synthetic:slot:0.3 {verdict} on {finding['collection']}: {finding['sentence']}"
+        verdict = "helps" if finding.helps else "does not help"
+        assert sentence == f"synthetic:slot:0.3 {verdict} on {finding.collection}: {finding.sentence}"
         assert sentence in str(found)
     assert found.to_json()["findings"] == list(found.findings)
     adapter["sha256"] = "0" * 16

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -11,8 +12,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from steadyscore.cli import VERBS, main
+from steadyscore.cli import MOVED, VERBS, main
 from steadyscore.collection import open_collection
+from steadyscore.commands import data
 from steadyscore.machine import disk
 from steadyscore.runs.find import find_run
 from tests.helpers.models import byte_tokenizer, tiny_causal
@@ -42,7 +44,7 @@ def _processor_seconds(command):
 
 
 def test_python_m_equals_the_command():
-    words = ["measures", "list"]
+    words = ["list", "measures"]
     a = subprocess.run([sys.executable, "-m", "steadyscore", *words], capture_output=True, text=True)
     b = subprocess.run([os.path.join(os.path.dirname(sys.executable), "steadyscore"), *words], capture_output=True, text=True)
     assert (a.returncode, a.stdout) == (b.returncode, b.stdout) == (0, a.stdout)
@@ -66,7 +68,7 @@ sys.meta_path.insert(0, Watch)
     "code",
     [
         "from steadyscore.cli import main; main(['serve', 'smollm2-135m'])",
-        "from steadyscore.cli import main; main(['models', 'get', 'smollm2-135m'])",
+        "from steadyscore.cli import main; main(['data', 'get', 'smollm2-135m'])",
         "import steadyscore; steadyscore.audit('smollm2-135m', 'passages', queries=1)",
     ],
     ids=["serve", "without an engine", "Python"],
@@ -96,8 +98,9 @@ def test_every_help_ends_with_examples(capsys, verb):
         ("gate", "runs", "--min", "x=1"),
         ("gate", "runs", "--min", "overlap=low"),
         ("compare", "runs", "--measures", "beauty"),
-        ("recommend", "runs", "--target", "beauty=1"),
-        ("recommend", "runs", "--target", "overlap=low"),
+        ("compare", "runs", "--target", "beauty=1"),
+        ("compare", "runs", "--target", "overlap=low"),
+        ("compare", "runs", "--target", "overlap=0.8", "--per-query"),
         ("score", "--scorer", "synthetic:none", "--data", "passages", "--top", "0"),
         ("score", "--scorer", "synthetic:none", "--data", "passages", "--top", "-1"),
     ],
@@ -120,6 +123,7 @@ def test_the_name_alone_says_what_it_does_and_three_commands(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["plan", "r"], "steadyscore: error: `steadyscore plan` is now `steadyscore study plan`, with the same flags.\n"),
         (["audti"], "steadyscore: error: there is no verb 'audti'; did you mean audit?\nSee steadyscore --help.\n"),
         (["audit", "--permutatoins", "3"], "unrecognized arguments: --permutatoins 3; --permutatoins may mean --permutations\n"),
         (["audit", "--cutoff", "high"], "argument --cutoff: high is not a score: give a number, or f1\n"),
@@ -134,6 +138,25 @@ def test_a_slip_is_answered_in_a_line_and_a_hint(capsys, words, said):
     assert code == 2
     assert said in err
     assert len(err.splitlines()) == 2
+
+
+def test_there_are_sixteen_verbs_at_most_and_an_older_word_says_what_to_type(capsys):
+    assert len(VERBS) <= 16
+    assert not VERBS.keys() & MOVED.keys()
+    for word, sentence in MOVED.items():
+        code, _, err = call(capsys, word, "x")
+        assert (code, err.splitlines()[0]) == (2, f"steadyscore: error: {sentence}")
+        assert re.findall(r"steadyscore (\w+)", sentence)[-1] in VERBS
+
+
+def test_a_recipe_or_a_model_is_fetched_by_its_name(capsys, monkeypatch, tmp_path):
+    assert call(capsys, "list", "recipes", "smollm2_passages")[1].startswith("# OC-SFT")
+    assert {"name": "smollm2_passages"}.items() <= json.loads(call(capsys, "list", "recipes", "--json")[1])[-1].items()
+    monkeypatch.setattr(data, "is_present", lambda model: True)
+    monkeypatch.setattr(data, "model_path", lambda name: tmp_path)
+    assert call(capsys, "data", "get", "smollm2-135m")[:2] == (0, f"{tmp_path}\n")
+    code, _, err = call(capsys, "data", "get", "smollm2-135m", "--depth", "5")
+    assert (code, err) == (2, "steadyscore: smollm2-135m is a model; leave out --depth.\n")
 
 
 def test_a_mistake_in_the_data_leaves_no_folder_behind(capsys, tmp_path, collection_file):
@@ -166,9 +189,9 @@ def test_what_would_be_ignored_or_lost_is_refused(words, code, said, tmp_path, m
     assert said in capsys.readouterr().err
 
 
-PRESENTATION = "--partition round-robin --markers letters --fit shrink --reader-k 3 --actors 3 --allow-scorer-change"
-DECISIONS = "--serving-permutations 5 --threshold-protocol reference --device cpu"
-SCORES = "--permutations 2 --seed 9 --scheme balanced --price 1 2 --no-cache"
+PRESENTATION = "--set partition=round-robin --set markers=letters --fit shrink --set reader_k=3 --on ray --allow-scorer-change"
+DECISIONS = "--serving-permutations 5 --set threshold_protocol=reference --device cpu"
+SCORES = "--permutations 2 --seed 9 --set scheme=balanced --set price=1,2 --set cache=no"
 
 
 @pytest.mark.parametrize(
@@ -176,10 +199,8 @@ SCORES = "--permutations 2 --seed 9 --scheme balanced --price 1 2 --no-cache"
     [
         ("audit --decisions tickets --scorer systemone:m@http://localhost:1 --dry-run", f"{PRESENTATION} {DECISIONS}"),
         ("audit --scores s.csv", f"{PRESENTATION} {SCORES} --scorer synthetic:none --dry-run"),
-        ("attack --runs r", "--width 9 --queries 1 --seed 5 --dry-run --retries 0 --out o"),
-        ("width --runs r", "--width 9 --permutations 3 --seed 5 --retries 0 --out o"),
-        ("audit --scorer synthetic:slot --data passages --out o", "--actors 4 --actor-cpus 7 --actor-gpus 1"),
-        ("reproduce run rr-pairflip", "--actors 4"),
+        ("study attack --runs r", "--width 9 --queries 1 --seed 5 --dry-run --set retries=0 --out o"),
+        ("study width --runs r", "--width 9 --permutations 3 --seed 5 --set retries=0 --out o"),
     ],
 )
 def test_every_flag_that_a_mode_would_ignore_is_named(mode, ignored, tmp_path, monkeypatch, capsys):
@@ -210,16 +231,16 @@ def test_a_served_budget_is_named_where_its_figures_stand(tmp_path, capsys):
 
 def test_what_would_fail_after_scoring_is_told_before_anything_is_opened(capsys, tmp_path, monkeypatch, collection_file):
     monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: pytest.fail("opened"))
-    words = ["--reader", "nonsense", "--reader", "synthetic:slot", "--ir", "P@x", "P@5", "P@0", "--scorer", "nobody:x"]
+    words = ["--reader", "nonsense", "--reader", "synthetic:slot", "--set", "ir=P@x,P@5,P@0", "--scorer", "nobody:x"]
     for more in ((), ("--dry-run",)):
         code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run", *words, "--data", "nowhere", *more)
         assert code == 1
         assert "unknown scorer 'nonsense'" in err
         assert "synthetic:slot cannot read: it writes no text" in err
         assert "passage_reranking has neither verdicts nor answers" in err
-        assert "--ir P@x: ir_measures cannot compute it" in err
-        assert "--ir P@0: ir_measures cannot compute it" in err
-        assert "--ir P@5:" not in err
+        assert "ir=P@x: ir_measures cannot compute it" in err
+        assert "ir=P@0: ir_measures cannot compute it" in err
+        assert "ir=P@5:" not in err
         assert "unknown kind of scorer 'nobody'" in err
         assert "no collection is named nowhere" in err
     code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run", "--serving-permutations", "50")
@@ -303,7 +324,7 @@ def test_a_comparison_without_a_row_says_why(capsys, tmp_path, collection_file):
     assert "only synthetic:slot:0.2 is there to compare. Give a run of another scorer too." in err
     code, out, err = call(capsys, "compare", tmp_path / "runs", "--measures", "verdict_flip", "tau_psi", "answer_em")
     assert (code, out) == (1, "")
-    assert "no two runs have verdict_flip, answer_em to compare. `steadyscore measures list` says what it needs." in err
+    assert "no two runs have verdict_flip, answer_em to compare. `steadyscore list measures` says what it needs." in err
     assert call(capsys, "compare", tmp_path / "runs")[0] == 0  # the usual measures are those there are
 
 
@@ -340,13 +361,13 @@ def test_a_dry_run_tells_what_hosted_scorers_and_readers_cost(capsys, tmp_path):
     hosted = "openai:m@http://127.0.0.1:9/v1"
     words = ["audit", "--scorer", hosted, "--scorer", "synthetic:slot", "--data", "claims", "--permutations", "3", "--dry-run"]
     words += ["--queries", "4", "--pool", "6"]
-    row, local = json.loads(call(capsys, *words, "--price", "2", "10", "--json")[1])
+    row, local = json.loads(call(capsys, *words, "--set", "price=2,10", "--json")[1])
     graded = 4 * 6 * 4  # queries, candidates, three permutations and the first-stage order
     assert row["cost"] == pytest.approx((2 * row["tokens"] + 10 * graded * TOKENS_PER_LINE) / 1e6)
     assert (row["total_cost"], local["cost"], local["total_cost"]) == (row["cost"], None, None)
     assert json.loads(call(capsys, *words, "--json")[1])[0]["cost"] is None  # no price
-    assert "give --price" in call(capsys, *words)[1]
-    reader = [*words, "--reader", hosted, "--reader", "smollm2-135m", "--price", "2", "10"]
+    assert "give price" in call(capsys, *words)[1]
+    reader = [*words, "--reader", hosted, "--reader", "smollm2-135m", "--set", "price=2,10"]
     row, local = json.loads(call(capsys, *reader, "--json")[1])
     read, embedded = row["readers"]
     assert (read["reader"], read["prompts"]) == (hosted, 4 * 3)
@@ -376,8 +397,9 @@ def test_a_dry_run_is_about_right(tiny_engine):
     """The estimate of tokens is within a third of what the real tokenizer of the embedded model counts."""
     from steadyscore.collection import open_collection
     from steadyscore.models.embedded import EMBEDDED, is_present
+    from steadyscore.scoring.config import AuditConfig, Cut
     from steadyscore.scoring.estimate import estimate
-    from steadyscore.scoring.score import AuditConfig, Cut, open_scorer
+    from steadyscore.scoring.opening import open_scorer
     from steadyscore.window.presentation import windows
 
     if not is_present(EMBEDDED["smollm2-135m"]):
@@ -437,7 +459,7 @@ def test_a_threshold_that_cannot_be_is_wrong_usage(capsys, flags, words):
 
 def test_what_perturbations_moved_is_in_table_page_and_gate(capsys, tmp_path, collection_file):
     flags = ["--scorer", "synthetic:companion:1", "--data", str(collection_file), "--permutations", "3", "--out", str(tmp_path)]
-    _, out, _ = call(capsys, "audit", *flags, "--perturb", "drop", "--ir", "P@5")
+    _, out, _ = call(capsys, "audit", *flags, "--perturb", "drop", "--set", "ir=P@5")
     assert "pool_psi_drop" in out
     assert "P@5" in out
     assert "pool_psi_drop" in (tmp_path / "report" / "index.html").read_text()
@@ -463,14 +485,16 @@ def test_a_score_file_becomes_a_run_with_a_page(capsys, tmp_path, collection_fil
     assert find_run(tmp_path / "kept").folder == tmp_path / "kept" / "scores" / "scores"
     assert call(capsys, "audit", "--scores", file, "--out", out)[0] == 0
     assert call(capsys, "gate", out, "--min", "overlap=0")[0] == 0
-    code, _, err = call(capsys, "audit", "--scores", file, "--perturb", "drop", "--curve")
+    code, _, err = call(capsys, "audit", "--scores", file, "--perturb", "drop", "--set", "curve=yes")
     assert code == 2
-    assert "leave out --perturb, --curve." in err
+    assert "leave out --perturb, --set curve." in err
 
 
 def test_a_plan_says_what_a_margin_costs(capsys, tmp_path, collection_file):
     call(capsys, "audit", "--scorer", "synthetic:slot", "--data", collection_file, "--out", tmp_path / "run", "--no-report")
-    _, out, _ = call(capsys, "plan", tmp_path / "run", "--measure", "tau_psi", "--margin", "0.05", "--is-below", "0.5", "--json")
+    _, out, _ = call(
+        capsys, "study", "plan", tmp_path / "run", "--measure", "tau_psi", "--margin", "0.05", "--is-below", "0.5", "--json"
+    )
     found = json.loads(out)
     assert found["required"][0]["permutations"] == 2
     assert found["is_below"]["answer"] in ("below", "undecided")
@@ -478,7 +502,7 @@ def test_a_plan_says_what_a_margin_costs(capsys, tmp_path, collection_file):
 
 @pytest.mark.parametrize(("flag", "value"), [("--margin", "inf"), ("--margin", "nan"), ("--margin", "0"), ("--is-below", "inf")])
 def test_a_plan_needs_numbers_that_are_finite(capsys, tmp_path, flag, value):
-    code, _, err = call(capsys, "plan", tmp_path, flag, value, "--json")
+    code, _, err = call(capsys, "study", "plan", tmp_path, flag, value, "--json")
     assert code == 2
     assert f"{flag}: {value} is not" in err
 
@@ -609,8 +633,12 @@ def test_a_server_asks_its_endpoint_every_time(verb):
 @pytest.mark.parametrize(
     ("address", "flags", "options"),
     [
-        ("openai:m@http://localhost:1/v1", "--retries 0 --timeout 2 --no-cache --price 1 2", (0, 2.0, False, (1.0, 2.0), None)),
-        ("sglang:m@http://localhost:1", "--trust-remote-code --tokenizer t", (5, 300.0, True, None, "t")),
+        (
+            "openai:m@http://localhost:1/v1",
+            "--set retries=0 --set timeout=2 --set cache=no --set price=1,2",
+            (0, 2.0, False, (1.0, 2.0), None),
+        ),
+        ("sglang:m@http://localhost:1", "--set trust_remote_code=yes --set tokenizer=t", (5, 300.0, True, None, "t")),
     ],
     ids=["hosted", "served"],
 )
@@ -631,6 +659,19 @@ def test_a_demo_with_queries_that_could_not_be_scored_is_exit_4(capsys, tmp_path
     assert code == 4
     assert "1 of 12 queries of python:mine:score could not be scored" in err
     assert "report: " in out
+
+
+def test_a_demo_shows_one_pool_in_two_orders_before_it_counts(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("steadyscore.commands.demo.SCORERS", ("by place=synthetic:slot", "as a set=synthetic:none"))
+    for is_first in (True, False):
+        _, _, err = call(capsys, "demo", "--out", tmp_path / "demo")
+        shown = re.search(
+            r"for example, '.+': by place keeps passages ([\d, ]+), and .* in reverse order ([\d, ]+) \((\d) of 3 alike", err
+        )
+        assert bool(shown) is is_first
+        if shown:
+            one, other = (set(places.split(", ")) for places in shown.groups()[:2])
+            assert (len(one), len(other), len(one & other)) == (3, 3, int(shown[3]))
 
 
 def test_a_demo_keeps_its_runs_where_an_audit_would(capsys, tmp_path):
@@ -795,3 +836,37 @@ def test_a_file_system_with_no_room(capsys, tmp_path, collection_file):
         subprocess.run(["umount", str(small)], check=True)
     assert code == 1
     assert "No space left on device" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("steadyscore ga", ["gate"]),
+        ("steadyscore data ex", ["export"]),
+        ("steadyscore data export --fo", ["--format"]),
+        ("steadyscore data export --format ", ["trec", "beir", "jsonl"]),
+        ("steadyscore audit --mat", ["--match-retention"]),
+        ("steadyscore audit --set dty", ["dtype="]),
+        ("steadyscore audit --data ", []),
+        ("steadyscore nothing --x", []),
+    ],
+)
+def test_a_shell_completes_half_a_line(line, expected, monkeypatch, capsys):
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("COMP_POINT", str(len(line)))
+    assert main() == 0
+    assert capsys.readouterr().out.split() == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("gate runs --min overlp=0.3", "unknown measure 'overlp'; did you mean overlap?"),
+        ("compare runs --measures tau_ps", "unknown measure 'tau_ps'; did you mean tau_psi?"),
+        ("audit --scorer openi:m@http://x --data passages --out x", "Did you mean openai?"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_nearest(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) in (1, 2)
+    assert said in capsys.readouterr().err

@@ -26,9 +26,11 @@ from steadyscore.commands.flags import (
     positive,
     scorers_by_name,
 )
+from steadyscore.commands.shared import config_of, engine_options
 from steadyscore.engines import EngineOptions
 from steadyscore.machine.bounds import BelowOne, Positive, Share
-from steadyscore.scoring.score import AuditConfig, Cut
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.ray_launcher import Cluster
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training.labelling import LabelConfig
 from steadyscore.training.recipe import TrainConfig
@@ -170,7 +172,7 @@ def test_the_defaults_of_the_shared_flags_are_those_of_their_dataclasses():
     args = parser("audit").parse_args(["audit"])
     for kind in (Settings, EngineOptions, AuditConfig, Cut):
         for name, field in kind.__dataclass_fields__.items():
-            if hasattr(args, name) and name not in ("chars", "watch"):
+            if hasattr(args, name) and name not in ("chars", "watch", "mitigations", "readers"):
                 assert getattr(args, name) == field.default, name
 
 
@@ -211,10 +213,10 @@ def test_every_verb_that_opens_data_takes_a_table_and_the_names_of_its_columns(t
         ("audit", "--scorer", "synthetic:slot", "--permutations", "2", "--no-report", "--out", tmp_path / "run"),
         ("score", "--scorer", "synthetic:none", "--format", "trec", "--out", tmp_path / "mine.run"),
         ("label", "--scorer", "judgements", "--out", tmp_path / "labels"),
-        ("width", "--scorer", "synthetic:slot", "--width", "2", "--permutations", "2", "--out", tmp_path / "width"),
-        ("attack", "--scorer", "synthetic:companion", "--no-report", "--out", tmp_path / "attack"),
+        ("study width", "--scorer", "synthetic:slot", "--width", "2", "--permutations", "2", "--out", tmp_path / "width"),
+        ("study attack", "--scorer", "synthetic:companion", "--no-report", "--out", tmp_path / "attack"),
     ):
-        words = [verb, "--data", table, *map(str, flags)]
+        words = [*verb.split(), "--data", table, *map(str, flags)]
         assert main(words) == 1, verb
         assert (
             f"steadyscore: {table}: no column is recognised as text among question, body, label, bm25" in capfd.readouterr().err
@@ -251,3 +253,54 @@ def test_training_takes_rows_and_tables(make, table, tmp_path, monkeypatch):
     config = read_config(None, {"base": "smollm2-135m", "data": data, "labels": "judgements", "out": "x"}, columns)
     assert list(open_collection(config.data).instances()) == list(open_collection(table, {"text": "body"}).instances())
     assert read_config(None, {"data": Path(table)}).data == table
+
+
+def test_an_audit_has_at_most_forty_flags():
+    flags = [
+        action for action in parser("audit")._subparsers._group_actions[0].choices["audit"]._actions if action.option_strings
+    ]
+    assert len(flags) <= 40
+
+
+AUDIT = "audit --scorer openai:m@http://localhost:1/v1 --data passages --out runs"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--dtype bfloat16", "--dtype is now --set dtype=VALUE."),
+        ("--no-cache --price 1 2", "--no-cache is now --set cache=no. --price is now --set price=VALUE."),
+        ("--keep-first 3", "--keep-first is now --keep K."),
+        ("--on ray --actors 3", "--actors is now --on ray,actors=N."),
+        ("--hours 3", "--dry-run tells the time of one worker"),
+        ("--set dtyp=float32", "there is no setting 'dtyp'; did you mean dtype?"),
+        ("--set xyzzy=1", "there is no setting 'xyzzy'; there are allow_base_mismatch, batch_tokens"),
+        ("--set dtype=float8", "argument --set dtype: invalid choice: 'float8'"),
+        ("--set cache=maybe", "argument --set cache: maybe is neither yes nor no"),
+        ("--set rate", "write rate=VALUE."),
+        ("--set ir=P@5 --set ir=P@3", "write ir=FIRST,SECOND."),
+        ("--set price=1", "1 is not the price of a million prompt and written tokens, such as 0.15,0.6"),
+        ("--keep 1.5", "1.5 is not a share"),
+        ("--keep 5 --cutoff 0.5", "not allowed with argument --keep"),
+        ("--on ray,actors=0", "actors=0 is not what an actor takes"),
+    ],
+)
+def test_what_is_gone_or_misspelt_is_answered_with_what_to_type(words, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*AUDIT.split(), *words.split()])
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_settings_are_what_flags_of_their_own_would_be():
+    words = "--set price=0.15,0.6 --set cache=no --set scheme=hashed --set ir=P@5,P@3 --set rate=6 --set rate=9 --keep 0.2"
+    args = parser("audit").parse_args([*AUDIT.split(), *words.split()])
+    options, config = engine_options(args), config_of(args)
+    assert (options.price, options.cache, options.rate, options.retries) == ((0.15, 0.6), False, 9, 5)
+    assert (config.scheme, config.ir, config.threshold.keep_share, config.threshold.keep_first) == (
+        "hashed",
+        ("P@5", "P@3"),
+        0.2,
+        None,
+    )
+    assert parser("audit").parse_args([*AUDIT.split(), "--on", "ray:auto,actors=2,gpus=0.5"]).on == Cluster("auto", 2, 1, 0.5)

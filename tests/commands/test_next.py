@@ -42,10 +42,10 @@ def test_one_scorer_is_held_to_a_bound_and_then_looked_at(pools, capsys):
 
 def test_several_scorers_are_compared_and_measured_alike(pools, capsys):
     audit = [*AUDIT, *pools, "--scorer", "synthetic:none", "--scorer", "synthetic:none:0.3", "--out", "runs"]
-    compare = following(capsys, *audit, "--keep-first", "2", "--permutations", "4", "--serving-permutations", "2")
-    assert compare == ["compare", "runs", "--baseline", "synthetic:none:0.2", "--keep-first", "2", "--serving-permutations", "2"]
+    compare = following(capsys, *audit, "--keep", "2", "--permutations", "4", "--serving-permutations", "2")
+    assert compare == ["compare", "runs", "--baseline", "synthetic:none:0.2", "--keep", "2", "--serving-permutations", "2"]
     gate = following(capsys, *compare)
-    assert gate == ["gate", "runs", "--min", "overlap=0.8", "--keep-first", "2", "--serving-permutations", "2"]
+    assert gate == ["gate", "runs", "--min", "overlap=0.8", "--keep", "2", "--serving-permutations", "2"]
     assert main(gate) == 0
 
 
@@ -69,8 +69,8 @@ def test_scores_that_nothing_has_kept_are_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = [f"q{q},{m},d{c},{c + q}" for q in range(12) for m in range(2) for c in range(4)]
     Path("mine.csv").write_text("\n".join(["query_id,permutation,candidate_id,score", *rows]))
-    keep = following(capsys, "audit", "--scores", "mine.csv", "--keep-first", "2")
-    assert keep == ["audit", "--scores", "mine.csv", "--keep-first", "2", "--out", "runs/scores"]
+    keep = following(capsys, "audit", "--scores", "mine.csv", "--keep", "2")
+    assert keep == ["audit", "--scores", "mine.csv", "--keep", "2", "--out", "runs/scores"]
     gate = following(capsys, *keep, "--no-report")
     assert main(gate) == 0
 

@@ -109,7 +109,7 @@ def test_a_system_behind_an_endpoint_sends_what_it_always_sent():
 
 
 def test_the_list_of_scorers_is_what_it_was(capsys):
-    assert main(["scorers", "list", "--json"]) == 0
+    assert main(["list", "scorers", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     rows = [{k: row[k] for k in ("address", "system", "gives", "flags")} for row in told]
     frozen("bodies/scorers", {"rows": sorted(rows, key=json.dumps)})

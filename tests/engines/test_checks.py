@@ -7,11 +7,12 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from steadyscore.cli import main
 from steadyscore.engines import Capabilities, Engine, EngineOptions, kinds
 from steadyscore.engines.kinds import kind_of, open_engine, open_local_model
-from steadyscore.engines.local import checks
+from steadyscore.engines.local import checks, windows
 from steadyscore.engines.local.checks import admit, probe_prompts, remembered, subject_of
 from steadyscore.errors import ModelError
 from steadyscore.models.weights import weight_files
@@ -85,7 +86,7 @@ def test_other_tokens_are_another_model(engine, monkeypatch):
     altered = engine()
     real = probe_prompts
     monkeypatch.setattr(
-        checks, "probe_prompts", lambda e: [replace(p, body=(*p.body, 1)) if e is altered else p for p in real(e)]
+        checks, "probe_prompts", lambda e, *how: [replace(p, body=(*p.body, 1)) if e is altered else p for p in real(e, *how)]
     )
     with pytest.raises(ModelError, match="different tokens"):
         admit(altered, EngineOptions(), open_local_model)
@@ -149,7 +150,7 @@ def test_a_run_records_the_result_of_the_check(shifted, collection_file, tmp_pat
     out = tmp_path / "run"
     command = ["audit", "--scorer", "llamacpp:m.gguf", "--data", str(collection_file), "--permutations", "2", "--no-report"]
     assert main([*command, "--out", str(out)]) == 0
-    assert "differs from hf:" in find_run(out).record["capabilities"]["parity"]
+    assert "differs from hf:" in find_run(out).record.capabilities.parity
 
 
 def test_doctor_accepts_what_the_check_refuses_and_runs_say_so(shifted, capsys):
@@ -175,7 +176,7 @@ def test_scores_of_all_slots_stand_one_after_the_other():
 
 def test_a_model_that_reads_sets_is_examined_once_for_its_weights(tiny_folder, monkeypatch):
     looked = []
-    monkeypatch.setattr(checks, "turn_mistake", lambda model: looked.append(model))
+    monkeypatch.setattr(checks, "turn_mistake", lambda engine, model: looked.append(model))
     for options in (EngineOptions(), EngineOptions(batch_tokens=99), EngineOptions(dtype="bfloat16")):
         open_local_model(f"hf:{tiny_folder}", options).check_sets()
     assert len(looked) == 2  # in another precision it is another model
@@ -185,9 +186,37 @@ def test_a_model_that_reads_sets_is_examined_once_for_its_weights(tiny_folder, m
     assert len(looked) == 3  # nobody knows which weights these are
 
 
+@pytest.mark.parametrize("kept", [b"{", b"[1]", b"\xff\xfe"], ids=["cut", "a list", "no text"])
+def test_a_damaged_file_of_verdicts_is_written_anew(kept, tiny_folder, tmp_path, monkeypatch):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "parity.json").write_bytes(kept)
+    assert remembered() == {}
+    open_local_model(f"hf:{tiny_folder}").check_sets()
+    assert len(remembered()) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_said_and_the_model_checked_again(tiny_folder, tmp_path, monkeypatch, caplog):
+    (tmp_path / "cache").write_text("a file, where the folder should be")
+    for _ in range(2):
+        open_local_model(f"hf:{tiny_folder}").check_sets()
+    assert caplog.text.count("is made again at the next start") == 2
+
+
+def test_the_examination_reads_words_in_half_precision_too(tiny_folder, monkeypatch):
+    engine = open_local_model(f"hf:{tiny_folder}", EngineOptions(dtype="bfloat16"))
+    read = []
+    real = windows.read_behind
+    monkeypatch.setattr(
+        windows, "read_behind", lambda model, cache, rows, *how: read.append(rows) or real(model, cache, rows, *how)
+    )
+    with torch.inference_mode():
+        assert checks.turn_mistake(engine, engine.model) is None
+    assert engine.encoder.tokenizer.decode(read[0][0]) == checks.TEXTS[0][:8]  # a token is a byte
+
+
 def test_a_model_that_does_not_read_sets_is_not_remembered(tiny_folder, monkeypatch):
     engine = open_local_model(f"hf:{tiny_folder}")
-    monkeypatch.setattr(checks, "turn_mistake", lambda model: "no such luck.")
+    monkeypatch.setattr(checks, "turn_mistake", lambda engine, model: "no such luck.")
     with pytest.raises(ModelError, match="cannot read a window as a set: no such luck"):
         engine.check_sets()
     assert remembered() == {}

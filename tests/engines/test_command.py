@@ -21,7 +21,9 @@ from steadyscore.engines import EngineOptions, Reranker, ScorerFailed
 from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import InputError
 from steadyscore.runs.find import find_run
-from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.score import score_collection
 from tests.helpers.serving import app_of, listening, model
 from tests.helpers.waiting import until
 
@@ -213,7 +215,7 @@ def test_a_program_that_does_not_answer_is_ended(program):
     reranker = open_engine(program(source), EngineOptions(timeout=120))
     assert reranker.score("q", ["a"]) == [1]
     pid, reranker.seconds = pid_of(reranker), 1.0
-    with pytest.raises(ScorerFailed, match=r"did not answer within 1 s \(--timeout\)"):
+    with pytest.raises(ScorerFailed, match=r"did not answer within 1 s \(timeout\)"):
         reranker.score("hang", ["a"])
     assert not is_alive(pid)
     reranker.seconds = 120
@@ -383,14 +385,14 @@ def test_a_program_is_watched_with_what_is_named(program, tmp_path):
 
 
 def test_a_watched_file_that_is_not_there_is_refused_before_anything_runs(program, tmp_path):
-    with pytest.raises(InputError, match=r"--watch .*none.bin is not a file"):
+    with pytest.raises(InputError, match=r"watch: .*none.bin is not a file"):
         open_engine(program(PLAIN), EngineOptions(watch=(str(tmp_path / "none.bin"),)))
 
 
 def test_watching_is_refused_for_scorers_that_are_not_files(capsys, tmp_path, collection_file):
-    words = ["score", "--scorer", "synthetic:none", "--data", str(collection_file), "--watch", str(collection_file)]
+    words = ["score", "--scorer", "synthetic:none", "--data", str(collection_file), "--set", f"watch={collection_file}"]
     assert main(words) == 1
-    assert "--watch would change nothing of synthetic:none. Leave it out." in capsys.readouterr().err
+    assert "watch would change nothing of synthetic:none. Leave it out." in capsys.readouterr().err
 
 
 def test_a_scorer_that_says_nothing_is_watched_by_nothing():
@@ -411,8 +413,8 @@ def test_an_audit_names_the_query_that_a_program_failed_on(program, collection_f
     code = main(["audit", "--scorer", program(source), "--data", str(collection_file), "--out", str(tmp_path / "run"), "--json"])
     assert code == 4
     assert "as scores, not a list" in capsys.readouterr().err
-    coverage = find_run(tmp_path / "run").record["coverage"]
-    assert [query["query_id"] for query in coverage["failed"]] == ["q2"]
+    coverage = find_run(tmp_path / "run").record.coverage
+    assert [query.query_id for query in coverage.failed] == ["q2"]
 
 
 @pytest.mark.parametrize(
@@ -426,3 +428,10 @@ def test_an_audit_names_the_query_that_a_program_failed_on(program, collection_f
 def test_a_command_that_cannot_run_says_why(address, message):
     with pytest.raises(InputError, match=message):
         open_engine(address).score("q", ["a"])
+
+
+def test_a_program_that_cannot_start_leaves_no_run(collection_file, tmp_path, capsys):
+    words = ["audit", "--scorer", "command:no-such-program-here", "--data", str(collection_file), "--out", str(tmp_path / "run")]
+    assert main(words) == 1
+    assert "no-such-program-here could not be started" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,6 +1,7 @@
 """The device that was asked for, or one sentence that says which there are."""
 
 import pytest
+import torch
 
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.kinds import open_engine
@@ -18,6 +19,19 @@ def test_without_a_word_cuda_where_there_is_one(two_gpus, monkeypatch):
     assert device_of(None) == "cuda"
     monkeypatch.setattr(device, "present", lambda: ["cpu:0"])
     assert device_of(None) == "cpu"
+
+
+def test_a_build_for_gpus_without_one_is_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(device, "present", lambda: ["cpu:0"])
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    device.note_gpu_build.cache_clear()
+    try:
+        assert device_of("cpu") == "cpu"
+        assert caplog.text == ""
+        assert [device_of(None), device_of(None)] == ["cpu", "cpu"]
+        assert caplog.text.count("torch is a build for CUDA 13.0, and no GPU is found here") == 1
+    finally:
+        device.note_gpu_build.cache_clear()
 
 
 @pytest.mark.parametrize("asked", ["cpu", "cpu:0", "cuda", "cuda:0", "cuda:1"])

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from steadyscore.audits.load import load_run
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions, http
 from steadyscore.engines.answers import Malformed
@@ -19,7 +18,9 @@ from steadyscore.errors import InputError, ModelError
 from steadyscore.readers.outputs import reader_label
 from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
 from steadyscore.readers.reader import Reader, ask_reader, open_reader
-from steadyscore.scoring.score import AuditConfig, score_collection
+from steadyscore.results.load import load_run
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
@@ -213,10 +214,10 @@ def test_evidence_that_does_not_fit_is_refused_with_its_query(network, tmp_path)
     source, run = run_of(tmp_path)
     if network.address.startswith("openai"):
         network.always, network.refusal = (lambda body: "400"), "This model's maximum context length is 200 tokens."
-        expected = "evidence of query c0 does not fit: .*maximum context length is 200 tokens.*Lower --reader-k"
+        expected = "evidence of query c[0-3] does not fit: .*maximum context length is 200 tokens.*Lower reader_k"
     else:
         open_reader(network.address, network.options).context = 200
-        expected = r"evidence of query c0 does not fit: it needs [\d,]+ tokens, .* takes 200"
+        expected = r"evidence of query c[0-3] does not fit: it needs [\d,]+ tokens, .* takes 200"
     with pytest.raises(InputError, match=expected):
         ask_reader(run, source, network.address, k=1, options=network.options)
 
@@ -259,7 +260,7 @@ def test_an_audit_with_two_hosted_readers(tmp_path, capsys):
         readers = [pattern.format(server.url) for pattern in HOSTED]
         words = ["audit", "--scorer", "synthetic:none", "--scorer", "synthetic:slot", "--data", source, "--permutations", "3"]
         words += [part for reader in readers for part in ("--reader", reader)]
-        words += ["--reader-k", "2", "--price", "1000", "1000", "--retries", "0", "--no-report", "--json", "--out"]
+        words += ["--set", "reader_k=2", "--set", "price=1000,1000", "--set", "retries=0", "--no-report", "--json", "--out"]
         assert main([*words, str(tmp_path / "out")]) == 0
         told = json.loads(capsys.readouterr().out)["runs"]
         second = told[1]["readers"][readers[0]]
@@ -269,7 +270,7 @@ def test_an_audit_with_two_hosted_readers(tmp_path, capsys):
         spent = told[0]["readers"][readers[0]]["spent"]
         assert spent["cost"] == pytest.approx(spent["requests"] * 0.105)
         server.always = lambda body: "short" if "thing 2" in str(body) else None
-        assert main([*words, str(tmp_path / "other"), "--no-cache", "--reader-k", "3"]) == 4
+        assert main([*words, str(tmp_path / "other"), "--set", "cache=no", "--set", "reader_k=3"]) == 4
         out = capsys.readouterr()
         assert [f["query_id"] for f in json.loads(out.out)["runs"][0]["readers"][readers[0]]["failed"]] == ["c2"]
         assert f"1 of the queries of synthetic:none:0.2 could not be read by {readers[0]}: c2" in out.err

@@ -10,7 +10,8 @@ from steadyscore.cli import main
 from steadyscore.engines import Price
 from steadyscore.engines.kinds import honoured
 from steadyscore.errors import InputError
-from steadyscore.scoring.score import AuditConfig, check_use, open_scorer
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import check_use, open_scorer
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Collection
@@ -32,7 +33,7 @@ def by_place(query, texts):
 @pytest.mark.parametrize("name", PROMPTS)
 @pytest.mark.parametrize("address", WITHOUT_PROMPT)
 def test_a_scorer_without_a_prompt_refuses_what_a_prompt_is_made_of(address, name):
-    with pytest.raises(InputError, match=rf"--{name.replace('_', '-')} would change nothing of {address}\. Leave it out\."):
+    with pytest.raises(InputError, match=rf"{name} would change nothing of {address}\. Leave it out\."):
         check_use({address: address}, AuditConfig(settings=Settings(**{name: PROMPTS[name]})))
 
 
@@ -64,9 +65,9 @@ def test_what_a_kind_honours_goes_through(address, names):
 
 
 def test_all_that_is_asked_in_vain_is_named_at_once():
-    with pytest.raises(InputError, match=r"--markers, --prompt would change nothing of python:by_place\. Leave them out"):
+    with pytest.raises(InputError, match=r"markers, prompt would change nothing of python:by_place\. Leave them out"):
         steadyscore.audit(by_place, ROWS, prompt="set", markers="roman")
-    with pytest.raises(InputError, match="--perturb markers would change nothing of python:by_place"):
+    with pytest.raises(InputError, match="perturb markers would change nothing of python:by_place"):
         steadyscore.audit(by_place, ROWS, perturb=["markers"])
 
 
@@ -77,13 +78,13 @@ def test_what_some_honour_is_applied_to_those_and_named_for_the_others(tiny_fold
         options=EngineOptions(batch_tokens=512),
     )  # fmt: skip
     said = capsys.readouterr().err
-    assert "--perturb markers, --prompt: nothing changes for mine.\n" in said
-    assert "--batch-tokens: nothing changes for mine.\n" in said
+    assert "perturb markers, prompt: nothing changes for mine.\n" in said
+    assert "batch_tokens: nothing changes for mine.\n" in said
     mine, other = found
-    assert (mine.record["capabilities"]["order_free"], other.record["capabilities"]["order_free"]) == (False, True)
+    assert (mine.record.capabilities.order_free, other.record.capabilities.order_free) == (False, True)
     assert mine["tau_psi"].value > 0
     assert "marker_tau_psi" not in mine.figures
-    assert mine.record["fingerprint"]["prompt"] == "paper"
+    assert mine.record.fingerprint.prompt == "paper"
 
 
 def test_only_a_set_that_is_read_is_free_of_order():
@@ -91,7 +92,7 @@ def test_only_a_set_that_is_read_is_free_of_order():
     scorer = Scorer(function, PASSAGE_RERANKING, Settings(prompt="set"))
     assert not scorer.capabilities.order_free
     assert scorer.settings.prompt == "paper"
-    with pytest.raises(InputError, match="--prompt would change nothing"):
+    with pytest.raises(InputError, match="prompt would change nothing"):
         steadyscore.rerank(by_place, "q", ["a", "b"], prompt="set")
 
 
@@ -99,15 +100,17 @@ def test_only_a_set_that_is_read_is_free_of_order():
     "words",
     [
         "serve py=synthetic:slot --prompt set --port 0",
-        "serve py=synthetic:slot --dtype bfloat16 --port 0",
+        "serve py=synthetic:slot --set dtype=bfloat16 --port 0",
         "score --scorer synthetic:slot --data passages --prompt set",
-        "audit --scorer synthetic:slot --data passages --markers roman --dry-run",
-        "audit --scorer synthetic:slot --data passages --markers roman --out runs/x",
-        "attack --scorer synthetic:slot --data passages --prompt set --out runs/x",
-        "width --scorer synthetic:slot --data passages --prompt set --out runs/x",
+        "audit --scorer synthetic:slot --data passages --set markers=roman --dry-run",
+        "audit --scorer synthetic:slot --data passages --set markers=roman --out runs/x",
+        "study attack --scorer synthetic:slot --data passages --prompt set --out runs/x",
+        "study width --scorer synthetic:slot --data passages --prompt set --out runs/x",
         "label --scorer synthetic:slot --data passages --prompt set --out runs/x",
     ],
-    ids=lambda words: " ".join(words.split()[:1] + [w for w in words.split() if w in ("--dtype", "--dry-run")]),
+    ids=lambda words: " ".join(
+        words.split(" --")[0].split() + [w for w in words.split() if w in ("dtype=bfloat16", "--dry-run")]
+    ),
 )
 def test_every_command_refuses_it_before_anything_is_scored(words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -23,7 +23,9 @@ from steadyscore.engines.http import Endpoint, EndpointDown, TooLong, Unusable, 
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local.checks import compare, compare_readout, probe_prompts
 from steadyscore.errors import InputError
-from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.score import score_collection
 from steadyscore.window import readout
 from tests.helpers import decision_server
 from tests.helpers.decision_server import DecisionServer
@@ -224,7 +226,7 @@ def test_faults_that_pass_leave_no_trace(network, pools, tmp_path, monkeypatch):
     scorer = scorer_for(backend, open_collection(str(pools)).collection, CONFIG)
     run = score_collection(scorer, str(pools), tmp_path / "faulty", CONFIG)
     assert network.faults == []
-    assert run.record["coverage"]["failed"] == []
+    assert run.record.failed == []
     found = table(run)
     assert all(np.array_equal(found[query], clean[query]) for query in clean)
     assert sum(count for what, count in backend.endpoint.counts.items() if what.startswith("retried")) >= len(NETWORK_FAULTS)
@@ -246,8 +248,8 @@ def test_an_answer_that_stays_unusable_is_a_named_query(network, pools, tmp_path
         network.decode = open_engine(network.address, OPTIONS).encoder.tokenizer.decode
     network.always = is_second
     run = score(network, pools, tmp_path / "faulty", retries=1, cache=False)
-    assert [failure["query_id"] for failure in run.record["coverage"]["failed"]] == ["q1"]
-    assert "Unusable" in run.record["coverage"]["failed"][0]["reason"]
+    assert [failure.query_id for failure in run.record.failed] == ["q1"]
+    assert "Unusable" in run.record.failed[0].reason
     found = table(run)
     assert found.keys() == clean.keys() - {"q1"}
     assert all(np.array_equal(found[query], clean[query]) for query in found)

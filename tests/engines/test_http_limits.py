@@ -144,7 +144,8 @@ def test_a_rest_that_makes_no_sense_is_none(asked):
 
 
 @pytest.mark.parametrize(
-    "flags", [("--retries", "-3"), ("--rate", "0"), ("--timeout", "-5"), ("--timeout", "nan"), ("--rate", "inf")]
+    "flags",
+    [("--set", "retries=-3"), ("--set", "rate=0"), ("--set", "timeout=-5"), ("--set", "timeout=nan"), ("--set", "rate=inf")],
 )
 def test_a_limit_that_is_none_is_wrong_usage(flags):
     with pytest.raises(SystemExit) as stop:

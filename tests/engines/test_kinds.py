@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from steadyscore.cli import main
-from steadyscore.commands.scorers import rows
+from steadyscore.commands.list import scorer_rows
 from steadyscore.engines import PRESENTS, Engine, EngineOptions, Grader
 from steadyscore.engines.kinds import KINDS, kind_of, open_engine
 from steadyscore.engines.systems import SYSTEMS
@@ -23,7 +23,7 @@ REWARD = ["Pointwise", "PairRM", "Skywork-Reward-V2-Qwen3-4B", "OC-SFT"]
 
 
 def listed(capsys):
-    assert main(["scorers", "list", "--json"]) == 0
+    assert main(["list", "scorers", "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -43,7 +43,7 @@ def test_the_list_keeps_its_contract(capsys):
 
 
 def test_every_kind_is_listed_and_says_what_it_honours():
-    prefixes = {row.listing.address.partition(":")[0].partition("[")[0].partition("+")[0] for row in rows()}
+    prefixes = {row.listing.address.partition(":")[0].partition("[")[0].partition("+")[0] for row in scorer_rows()}
     fields = set(EngineOptions.__dataclass_fields__)
     for kind in KINDS:
         assert kind.prefix in prefixes
@@ -99,12 +99,12 @@ def test_a_new_kind_is_one_file(tmp_path):
         done = subprocess.run([sys.executable, "-c", USE, str(tmp_path), *words], capture_output=True, text=True)
         return done.returncode, done.stdout, done.stderr
 
-    assert "lengths:" in {row["address"] for row in json.loads(call("scorers", "list", "--json")[1])}
+    assert "lengths:" in {row["address"] for row in json.loads(call("list", "scorers", "--json")[1])}
     asked = ["audit", "--scorer", "lengths:", "--data", "passages", "--queries", "2", "--no-report"]
     code, out, _ = call(*asked, "--permutations", "2", "--out", str(tmp_path / "run"))
     assert (code, "lengths:" in out) == (0, True)
-    code, _, said = call(*asked, "--out", str(tmp_path / "other"), "--prompt", "set", "--dtype", "bfloat16")
-    assert (code, "--prompt would change nothing of lengths:" in said) == (1, True)
+    code, _, said = call(*asked, "--out", str(tmp_path / "other"), "--prompt", "set", "--set", "dtype=bfloat16")
+    assert (code, "prompt would change nothing of lengths:" in said) == (1, True)
 
 
 def test_the_kinds_are_known_without_torch_and_without_an_http_client():
@@ -114,7 +114,7 @@ def test_the_kinds_are_known_without_torch_and_without_an_http_client():
 
 
 def test_a_system_gives_what_the_list_says():
-    by_address = {row.listing.address: row.listing for row in rows()}
+    by_address = {row.listing.address: row.listing for row in scorer_rows()}
     for name, system in SYSTEMS.items():
         assert by_address[f"system:{name}" + ("" if system.hub else "@<id|folder>")].gives == system.gives
         assert system.revision is None or len(system.revision) == 40  # the hub takes whole commit names only

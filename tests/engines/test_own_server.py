@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from steadyscore.audits.decisions import audit_decisions
+from steadyscore.decision_models.audit import audit_decisions
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.kinds import open_engine
 from steadyscore.scoring.scorer import Scorer, Settings

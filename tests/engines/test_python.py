@@ -18,7 +18,9 @@ from steadyscore.engines import EngineOptions, ScorerFailed, python
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.python import PythonReranker, open_object
 from steadyscore.errors import InputError
-from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, as_numbers
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
@@ -252,7 +254,7 @@ def test_nothing_that_a_function_prints_gets_among_the_results(tmp_path, collect
 
 
 def test_results_into_a_closed_pipe_end_quietly(tmp_path):
-    command = f"{sys.executable} -m steadyscore measures list --json | head -c 10"
+    command = f"{sys.executable} -m steadyscore list measures --json | head -c 10"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, len(done.stdout), done.stderr) == (0, 10, "")
 
@@ -349,3 +351,18 @@ def test_mitigated_scorers_pass_the_watch_on(written, collection_file):
     assert mitigate(scorer, ["canonical-order"]).backend.watch() == scorer.backend.watch()
     assert os.path.exists("sc.py")
     assert scorer.backend.watch().keys() == {"sc.py"}
+
+
+def test_a_file_is_imported_where_another_folder_has_a_module_of_its_name(written, tmp_path, monkeypatch):
+    written(elsewhere__scorer_of_two=by_length())
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    before = importlib.import_module("scorer_of_two")
+    (tmp_path / "scorer_of_two.py").write_text("def score(query, candidates):\n    return [7.0 for _ in candidates]\n")
+    assert open_engine("python:scorer_of_two:score").score("q", ["a"]) == [7.0]
+    assert before.score("q", ["a"]) == [1.0], "who holds the other keeps it"
+
+
+def test_a_file_that_has_the_name_of_an_installed_module_is_refused(written):
+    written(json=by_length())
+    with pytest.raises(InputError, match=r"json\.py has the name of .*json/__init__\.py, which was imported\. Rename your file"):
+        open_engine("python:json:score")

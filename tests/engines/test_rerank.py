@@ -85,7 +85,7 @@ WARNING = "documents were truncated to 100 tokens"
 
 def test_another_model_and_warnings_are_recorded_and_said_in_every_table(tmp_path):
     found = audited("rerank+cohere:rank-v3@{}", {"model": "rank-v3-lite", "meta": {"warnings": [WARNING, WARNING]}}, tmp_path)
-    spent = found[0].record["coverage"]["spent"]
+    spent = found[0].record.coverage.spent
     assert spent["answered by: rank-v3-lite"] == spent["requests"]
     assert spent[f"warned: {WARNING}"] == 2 * spent["requests"]
     for table in (str(found), str(load(found[0].folder)), str(found[0].to_json()["warnings"])):

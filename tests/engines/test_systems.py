@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from steadyscore.engines import EngineOptions, Reranker
 from steadyscore.engines.kinds import open_engine
-from steadyscore.engines.systems import listwise
-from steadyscore.engines.systems.listwise import complete_order, from_ranking, parse_order, sliding
-from steadyscore.engines.systems.pairwise import copeland
+from steadyscore.engines.systems import prompted
+from steadyscore.engines.systems.heads import copeland
+from steadyscore.engines.systems.prompted import complete_order, from_ranking, parse_order, sliding
 from steadyscore.errors import InputError
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
@@ -123,9 +123,24 @@ def causal_folder(folder, family):
     byte_tokenizer().save_pretrained(folder)
 
 
+def lighton_folder(folder):
+    from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
+
+    text = SMALL | {"num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.3, "pad_token_id": 0, "eos_token_id": None}
+    text |= {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 2}
+    text |= {"linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "max_position_embeddings": 4096}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16}
+    torch.manual_seed(0)
+    Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=text, vision_config=vision)).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+
+
 MODELS = {
     "jina-reranker-v3": (jina_folder,),
     "jina-reranker-v3-b20": (jina_folder,),
+    "jina-reranker-v3.5": (jina_folder,),
+    "lighton-rerank-lw-0.8b": (lighton_folder,),
+    "lighton-rerank-lw-4b": (lighton_folder,),
     "rank-zephyr-7b": (causal_folder, "mistral"),
     "mxbai-rerank-base-v2": (causal_folder, "qwen2"),
     "mxbai-rerank-large-v2": (causal_folder, "qwen2"),
@@ -177,7 +192,7 @@ def test_the_matched_geometry_is_twenty(tmp_path):
     native, matched = (open_engine(f"system:{name}@{tmp_path}", options) for name in ("jina-reranker-v3", "jina-reranker-v3-b20"))
     assert Scorer(native, PASSAGE_RERANKING).width is None
     assert Scorer(matched, PASSAGE_RERANKING).width == 20
-    with pytest.raises(InputError, match="--trust-remote-code"):
+    with pytest.raises(InputError, match="--set trust_remote_code=yes"):
         open_engine(f"system:jina-reranker-v3@{tmp_path}")
 
 
@@ -214,11 +229,11 @@ def test_what_a_ranker_writes_is_read():
 
 def test_a_long_window_is_shortened_word_by_word_until_it_fits(tmp_path):
     causal_folder(tmp_path, "mistral")
-    chat = listwise.Chat(str(tmp_path), None, EngineOptions())
-    ids = chat.fit(listwise.single_turn_prompt, "q", ["word " * 400] * 5)
-    assert 2000 < len(ids) <= chat.context - 30
+    engine = prompted.open_causal(str(tmp_path), None, EngineOptions(dtype="float32"))
+    ids = prompted.fit_window(engine, prompted.single_turn_prompt, "q", ["word " * 400] * 5)
+    assert 2000 < len(ids) <= 4096 - 30
     with pytest.raises(InputError, match="do not fit"):
-        chat.fit(listwise.single_turn_prompt, "q " * 3000, ["word"] * 5)
+        prompted.fit_window(engine, prompted.single_turn_prompt, "q " * 3000, ["word"] * 5)
 
 
 def test_rankgpt_speaks_to_an_endpoint(monkeypatch, tmp_path):

@@ -1,1 +1,1 @@
-"""Faults that are injected for real, and what they cost: `make faults` (docs/reliability.md)."""
+"""Faults that are injected for real, and what they cost: `make faults` (lab/findings/reliability.md)."""

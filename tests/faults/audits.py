@@ -13,10 +13,12 @@ from steadyscore.collection import open_collection
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.python import open_object
 from steadyscore.machine.places import Place
-from steadyscore.runs.folder import Run
+from steadyscore.runs import folder
 from steadyscore.runs.versions import versions
 from steadyscore.scoring import parts
-from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer
 from tests.helpers.pools import some_instances, write_collection
 
@@ -63,7 +65,7 @@ def open_slow(data: Path, scorer: Any = slow) -> Scorer:
 
 def audit(data: Path, out: Place, scorer: Any = slow, *, seconds: float = 0.02) -> None:
     """The command that completes a run, which keeps what it scored every so many seconds."""
-    Run.append.__kwdefaults__["seconds"] = seconds
+    folder.HELD_HERE = folder.HELD_FOR_A_STORE = seconds
     score_collection(open_slow(data, scorer), str(data), out, CONFIG)
 
 

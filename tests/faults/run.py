@@ -1,4 +1,4 @@
-"""`make faults`: inject every fault, or those that are named, print what it cost, and put the rows into docs/reliability.md.
+"""`make faults`: inject every fault, or those that are named, print what it cost, and put the rows into the lab (`PAGE`).
 
 Exit 1 where a row was lost, doubled or changed, or where a fault did not end as it must.
 """
@@ -24,7 +24,7 @@ from typing import Any
 from tests.faults.fault import Counts, Fault, Unavailable, all_faults
 from tests.faults.processes import run_forked
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).resolve().parents[2] / "lab" / "findings" / "reliability.md"
 BLOCK = re.compile(r"(?<=<!-- written by make faults -->\n).*(?=<!-- end of what make faults wrote -->)", re.DOTALL)
 """What of the page is written here."""
 COLUMNS = ("fault", "how it is injected", "times", "rows lost", "rows doubled", "rows wrong", "date")

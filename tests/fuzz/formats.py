@@ -190,8 +190,8 @@ DECISIONS = json.dumps(
 
 
 def present_decisions(file: Path) -> None:
-    from steadyscore.decisions.cases import read_case, read_rows
-    from steadyscore.decisions.presentations import CHANNELS, presentations, show
+    from steadyscore.decision_models.cases import read_case, read_rows
+    from steadyscore.decision_models.presentations import CHANNELS, presentations, show
 
     for case in map(read_case, read_rows(file)):
         for presentation in (p for channel in CHANNELS for p in presentations(case, channel, 3, 0)):
@@ -202,8 +202,8 @@ RECIPE = b"base: smollm2-135m\ndata: passages\nlabels: labels\nwidths: [1, 5]\nv
 
 
 def check_recipe(file: Path) -> None:
-    from steadyscore.training.check import config_mistakes
-    from steadyscore.training.recipe import make_config, read_recipe
+    from steadyscore.training.check import config_mistakes, make_config
+    from steadyscore.training.recipe import read_recipe
 
     config_mistakes(make_config(read_recipe(str(file))))
 

@@ -39,10 +39,17 @@ STAND_INS = {
         "label --scorer judgements --data passages --out labels/judged",
         f"label --scorer smollm2-135m {SMALL} --out labels/model",
     ],
-    "teachers": ["teachers --pair labels/judged runs/first --pair labels/judged runs/first --data passages"],
     "train": [
         f"train --base smollm2-135m --labels judgements {SMALL} --steps 1 --batch 1 --held-out 1 --out adapters/{more}"
         for more in ("none --dry-run", "first --seed 1", "single --objective single_order")
+    ],
+    "study": [
+        "study attack --scorer synthetic:companion --data passages --queries 3 --pool 4 --out runs/attack",
+        "study width --scorer synthetic:slot --data passages --queries 3 --pool 4 --width 2 --permutations 2 --out runs/width",
+        "study variance runs/planted/responses/synthetic-slot",
+        "study teachers --pair labels/judged runs/first --pair labels/judged runs/first --data passages",
+        "study plan runs/planted/responses/synthetic-slot --measure pair_flip --margin 0.05",
+        "study validate",
     ],
     "adapter": ["adapter show smollm2-135m-oc", "adapter verify smollm2-135m-oc"],
     "serve": ["serve --port 8731", "serve planted=synthetic:slot --port 8731"],

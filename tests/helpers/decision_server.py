@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyscore.decisions.questions import Answer, Choice, Noul, Response, Usage
+from steadyscore.decision_models.questions import Answer, Choice, Noul, Response, Usage
 from steadyscore.engines import http
 from tests.helpers.decision_shapes import ANSWERS, read_request
 

@@ -1,7 +1,7 @@
 """Both request shapes as public servers speak them, with all that ours never says: refusals, cached tokens, diagnostics."""
 
-from steadyscore.decisions import openai_shape, system_one
-from steadyscore.decisions.questions import Answer, Choice, Noul, Refusal, Score
+from steadyscore.decision_models import openai_shape, system_one
+from steadyscore.decision_models.questions import Answer, Choice, Noul, Refusal, Score
 
 
 def answers_by_id(questions, response):
@@ -62,7 +62,7 @@ def answers_in_order(questions, response):
 def answer_in_order(question, answer):
     if isinstance(answer, Refusal):
         return {"type": "refusal", "name": question.id}
-    written = {"type": openai_shape.TYPES[question.kind], "name": question.id}
+    written = {"type": openai_shape.SHAPE.kinds[question.kind], "name": question.id}
     if isinstance(question, Noul):
         return {**written, "probability": answer.probabilities[0]}
     if isinstance(question, Choice):

@@ -6,7 +6,19 @@ from dataclasses import replace
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from steadyscore.decisions.questions import Answer, Choice, Level, Noul, Option, Refusal, Request, Response, Score, State, Usage
+from steadyscore.decision_models.questions import (
+    Answer,
+    Choice,
+    Level,
+    Noul,
+    Option,
+    Refusal,
+    Request,
+    Response,
+    Score,
+    State,
+    Usage,
+)
 
 PATIENT = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 """Nested values take a while to draw on a busy machine."""

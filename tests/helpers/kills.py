@@ -80,10 +80,13 @@ def run_server() -> None:
 
 def audit(address: str, data: Path, out: Path, is_open: Callable[[], None]) -> None:
     from steadyscore.collection import open_collection
+    from steadyscore.runs import folder
     from steadyscore.runs.folder import Run
-    from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+    from steadyscore.scoring.config import AuditConfig
+    from steadyscore.scoring.opening import open_scorer
+    from steadyscore.scoring.score import score_collection
 
-    Run.append.__kwdefaults__["seconds"] = FLUSH
+    folder.HELD_HERE = FLUSH
     config = AuditConfig(permutations=PERMUTATIONS)
     scorer = open_scorer(address, open_collection(str(data)).collection, config)
     on_disk = Run.open(out).scored_ids() if (out / "run.json").exists() else set()
@@ -129,7 +132,7 @@ class Tally:
 
 
 def compare(out: Path, whole: Path, tally: Tally) -> None:
-    from steadyscore.audits.load import load_run
+    from steadyscore.results.load import load_run
     from steadyscore.runs.folder import Run
     from tests.faults.counting import compare_runs
 
@@ -161,9 +164,9 @@ def kill(kind: str, address: str, data: Path, folder: Path, kills: int, calls: P
 
 def main(kills: int, seed: int = 0) -> int:
     # Imported once: an attempt is a fork and starts at once.
-    import steadyscore.audits.load
     import steadyscore.engines.python
     import steadyscore.engines.rerank
+    import steadyscore.results.load
     import steadyscore.scoring.score  # noqa: F401
     from tests.helpers.pools import some_instances, write_collection
 

@@ -17,6 +17,7 @@ import httpx
 import pytest
 import uvicorn
 
+from steadyscore.decision_models.routes import router
 from steadyscore.engines import Capabilities, Reranker
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.scoring.scorer import Settings
@@ -41,8 +42,8 @@ import argparse, os, resource, sys
 if files := int(os.environ.get("FILES", "0")):
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 from steadyscore.commands import serve
-from steadyscore.serve import connections
-connections.LAST_LOOK = float(os.environ.get("LAST_LOOK", connections.LAST_LOOK))
+from steadyscore.serve import server
+server.LAST_LOOK = float(os.environ.get("LAST_LOOK", server.LAST_LOOK))
 parser = argparse.ArgumentParser()
 serve.arguments(parser)
 sys.exit(serve.run(parser.parse_args(sys.argv[1:])))
@@ -83,7 +84,7 @@ def app_of(*models: Model, **settings: Any) -> Any:
     """An app that also answers to the name that test clients call it by."""
     metrics, made = Metrics(), ServerSettings(**{"allowed_hosts": ("testserver",)} | settings)
     service = service_of(*models, limits=made.limits, metrics=metrics)
-    app = create_app(service, made, metrics)
+    app = create_app(service, made, metrics, [router])
     app.state.config = uvicorn_config(app, made.limits, metrics)
     return app
 

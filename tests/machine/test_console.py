@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.audits.table import text_table
 from steadyscore.cli import main
 from steadyscore.engines import http
 from steadyscore.machine import console, progress
 from steadyscore.machine.console import harmless, one_line, say
+from steadyscore.results.render import to_text
+from steadyscore.results.table import table_of
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection
 
@@ -67,7 +68,7 @@ def test_what_a_scorer_raises_is_one_harmless_line(pools, tmp_path, monkeypatch,
 def test_what_an_endpoint_answers_is_one_harmless_line(pools, capsys, caplog, status):
     with Server(lambda path, body: {}) as server:
         server.always, server.refusal = lambda body: status, EVIL.encode()
-        words = ["audit", "--scorer", f"rerank:{server.url}/rerank", "--data", pools, "--out", "run", "--retries", "0"]
+        words = ["audit", "--scorer", f"rerank:{server.url}/rerank", "--data", pools, "--out", "run", "--set", "retries=0"]
         assert main(words) == 1
     assert_harmless(capsys.readouterr().err + caplog.text)
 
@@ -93,7 +94,7 @@ def test_results_are_harmless_on_a_terminal_and_as_they_are_in_a_file(monkeypatc
 
 
 def test_a_name_takes_one_line_of_a_table():
-    table = text_table(["name", "value"], [[EVIL, 1.0], ["b", 2.0]])
+    table = to_text([table_of(["name", "value"], [[EVIL, 1.0], ["b", 2.0]])])
     assert_harmless(table)
     assert len(table.splitlines()) == 3
 

@@ -161,7 +161,7 @@ def test_no_artefact_of_a_run_holds_a_secret_that_the_endpoint_repeats(tmp_path,
         assert server.keys[0] == f"Bearer {SECRET}"
     said = capfd.readouterr()
     everything = artefacts(tmp_path / "run", tmp_path / "cache") + (said.out + said.err + caplog.text).encode()
-    assert find_run(tmp_path / "run").record["coverage"]["failed"][0]["query_id"] == "q1"
+    assert find_run(tmp_path / "run").record.failed[0].query_id == "q1"
     for secret in (SECRET, json.dumps(SECRET)[1:-1], "sk-planted", "9f8e7d6c5b4a", "PWSECRET9", "QSECRET9"):
         assert secret.encode() not in everything
     assert any((tmp_path / "cache" / "responses").rglob("*.json"))

@@ -34,7 +34,7 @@ def run_core(folder, *words):
 
 def test_the_table_has_the_extras_of_the_package():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert BRINGS.keys() == declared.keys() - {"dev"}
+    assert BRINGS.keys() == declared.keys() - {"dev", "docs"}
 
 
 def test_an_extra_inside_another_is_not_named_twice(said_by_pip):
@@ -94,14 +94,14 @@ def test_the_core_alone_prints_the_table_and_says_before_scoring_that_there_is_n
         ("demo", "local"),
         ("audit --scorer smollm2-135m --data passages --out out", "local"),
         ("audit --scorer synthetic:slot --data claims --reader hf:a/b --out out", "local"),
-        ("audit --scorer synthetic:slot --data passages --ir P@5 --out out", "data"),
+        ("audit --scorer synthetic:slot --data passages --set ir=P@5 --out out", "data"),
         ("audit --scorer rerank:http://127.0.0.1:9 --data passages --out out", "hosted"),
         ("score --data passages --out out", "local"),
         ("report somewhere --out out", "reports"),
         ("compare somewhere --report out", "reports"),
         ("label --scorer smollm2-135m --data passages --out out", "local"),
         ("train --base smollm2-135m --data passages --labels judgements --out out", "train"),
-        ("check smollm2_passages", "train"),
+        ("train --recipe smollm2_passages --dry-run", "train"),
         ("adapter verify smollm2-135m-oc", "local"),
         ("adapter merge smollm2-135m-oc --out out", "local"),
         ("adapter halve smollm2-135m-oc --out out", "local"),

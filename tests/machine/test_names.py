@@ -56,7 +56,7 @@ def test_a_record_names_tables_of_its_own_folder_only(tmp_path_factory, name):
     folder.mkdir(exist_ok=True)
     (folder / "run.json").write_text(json.dumps(json.loads(RECORD) | {"format": 2, "files": {name: 1}}))
     if is_plain_name(name):
-        assert Run.open(folder).record["files"] == {name: 1}
+        assert Run.open(folder).record.files == {name: 1}
         assert stays_in(folder, folder / name)
     else:
         with pytest.raises(InputError, match="is not the name of a table in this folder"):

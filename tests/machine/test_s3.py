@@ -250,7 +250,7 @@ def test_access_that_is_denied_is_one_sentence(place, monkeypatch):
 def test_ray_actors_write_their_parts_into_the_store(s3, place, tmp_path):
     pytest.importorskip("ray", reason="ray is not installed")
     here = score_here(tmp_path, "synthetic:slot")
-    command = f"audit --scorer synthetic:slot {SMALL} --out {place} --on ray --actors 1"
+    command = f"audit --scorer synthetic:slot {SMALL} --out {place} --on ray,actors=1"
     code, said = end(begin(command, tmp_path / "c", tmp_path, "import os\nos.environ['RAY_ENABLE_UV_RUN_RUNTIME_ENV'] = '0'"))
     assert code == 0, said
     assert "scored here now" not in said  # no part was left to the command itself

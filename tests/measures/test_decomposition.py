@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyscore.measures import decomposition, simulate
+from steadyscore.measures import decomposition
 from steadyscore.measures.decomposition import (
     Components,
     collection_shares,
@@ -19,6 +19,7 @@ from steadyscore.measures.decomposition import (
     width_decomposition,
     width_effect,
 )
+from steadyscore.studies import simulate
 
 POOL, WIDTH, PERMUTATIONS, QUERIES = 100, 20, 10, 100
 

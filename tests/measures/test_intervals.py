@@ -18,10 +18,10 @@ from steadyscore.measures.intervals import (
     mean_interval,
     paired_interval,
     percent_closed,
+    resample_means,
     seed_mean,
     wins,
 )
-from steadyscore.measures.resampling import resample_means
 
 SCHEMES = ("collections_then_queries", "collections", "queries")
 SIZES = (43, 54, 53, 76, 82, 49, 648, 323, 1406, 1535, 50, 400, 300, 97, 57, 249, 467, 113)

@@ -10,7 +10,6 @@ import steadyscore
 from steadyscore.errors import InputError
 from steadyscore.measures import instability, preference, ranking
 from steadyscore.measures.measurement import (
-    average_permutations,
     fewest_permutations,
     find_cutoff,
     measure,
@@ -18,7 +17,9 @@ from steadyscore.measures.measurement import (
     rank_by_pool,
 )
 from steadyscore.measures.registry import MEASURES
-from steadyscore.measures.threshold import REFERENCE_SEED, Cutoff, Threshold, fold_queries, match_retention, overlap
+from steadyscore.measures.retained_sets import overlap
+from steadyscore.measures.threshold import REFERENCE_SEED, Cutoff, Threshold, fold_queries, match_retention
+from steadyscore.measures.views import average_permutations
 from steadyscore.runs.table import FIRST_STAGE, Scored
 from tests.helpers.paths import TESTS
 
@@ -315,7 +316,9 @@ def test_matched_retention_needs_no_judgements():
 def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatch):
     """Pools of two sizes, some queries without judgements, a batch wholly unjudged; from a table that is read by parts."""
     from steadyscore.collection import open_collection
-    from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+    from steadyscore.scoring.config import AuditConfig
+    from steadyscore.scoring.opening import open_scorer
+    from steadyscore.scoring.score import score_collection
     from tests.helpers.pools import some_instances, write_collection
 
     instances = some_instances(queries=14)

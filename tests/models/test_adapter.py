@@ -9,27 +9,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from steadyscore import audit, compare, load, recommend
 from steadyscore.collection import open_collection
 from steadyscore.commands import adapter as verb
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.kinds import open_engine, open_local_model
+from steadyscore.engines.local.shared import SharedBases
 from steadyscore.errors import InputError, ModelError, StorageError
 from steadyscore.integrations import Ranker
 from steadyscore.models import adapter
 from steadyscore.models.card import model_card, read_card
-from steadyscore.reproduce.execute import Store, Workshop, do_all
-from steadyscore.reproduce.jobs import Need, job_of, request_of
-from steadyscore.reproduce.library import Library, MissingRun
-from steadyscore.reproduce.recipe import Side
-from steadyscore.reproduce.scale import choices_from
+from steadyscore.paper.jobs import Need, job_of, request_of
+from steadyscore.paper.library import Library, MissingRun
+from steadyscore.paper.recipe import Side
+from steadyscore.paper.scale import choices_from
+from steadyscore.paper.stages import do_pieces, pieces_of
+from steadyscore.paper.work import Store, Workshop
+from steadyscore.scoring.config import AuditConfig
 from steadyscore.scoring.estimate import presentation_of
-from steadyscore.scoring.score import AuditConfig
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve.service import instance_of, open_model
-from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Collection
 from steadyscore.training import merge
@@ -93,7 +95,35 @@ def test_an_adapter_changes_scores_and_belongs_to_a_runs_identity(world):
     address = f"hf:{world / 'base'}+{world / 'adapter'}"
     assert np.abs(scores(address, world) - scores(f"hf:{world / 'base'}", world)).max() > 1e-4
     identity = open_engine(address).identity()["adapter"]
-    assert identity["prompt_hash"] == read_card(world / "adapter")["prompt_hash"]
+    assert identity["prompt_hash"] == read_card(world / "adapter").prompt_hash
+
+
+def test_folding_gives_the_weights_that_peft_gives_and_rounds_them_last(world):
+    address = f"hf:{world / 'base'}"
+    base = open_local_model(address, EngineOptions(dtype="float32")).model
+    before = {name: weight.clone() for name, weight in base.named_parameters()}
+    by_peft = PeftModel.from_pretrained(base, str(world / "adapter")).merge_and_unload()
+    exact = open_local_model(f"{address}+{world / 'adapter'}", EngineOptions(dtype="float32")).model
+    half = open_local_model(f"{address}+{world / 'adapter'}", EngineOptions(dtype="bfloat16")).model
+    ways = [dict(model.named_parameters()) for model in (by_peft, exact, half)]
+    assert any(not torch.equal(weight, ways[1][name]) for name, weight in before.items())
+    for name, weight in ways[0].items():
+        assert torch.equal(weight, ways[1][name])
+        assert torch.equal(weight.to(torch.bfloat16), ways[2][name])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"use_dora": True}, {"bias": "lora_only"}, {"rank_pattern": {"q_proj": 2}}, {"init_lora_weights": "pissa"}],
+    ids=str,
+)
+def test_what_is_not_plain_lora_is_left_to_peft(world, change):
+    config = json.loads((world / "adapter" / "adapter_config.json").read_text())
+    tensors = load_file(world / "adapter" / adapter.WEIGHTS)
+    assert adapter.is_foldable(config, tensors)
+    assert not adapter.is_foldable(config | change, tensors)
+    assert not adapter.is_foldable(config, tensors | {"base_model.model.lm_head.lora_A.weight": torch.zeros(1)})
+    assert not adapter.is_foldable(config, tensors | {"base_model.model.q_proj.lora_magnitude_vector": torch.zeros(1)})
 
 
 def test_prefix_sharing_is_exact_with_an_adapter(world):
@@ -102,7 +132,7 @@ def test_prefix_sharing_is_exact_with_an_adapter(world):
 
 
 def test_an_integration_presents_an_adapter_as_its_card_says_and_refuses_a_mismatch(world, copy):
-    card = read_card(copy)
+    card = read_card(copy).to_json()
     (copy / "card.json").write_text(json.dumps(card | {"settings": card["settings"] | {"chars": 7, "width": 3}}))
     settings = Ranker(f"hf:{world / 'base'}+{copy}").scorer.settings
     assert (settings.chars, settings.width) == (7, 3)
@@ -114,7 +144,7 @@ def test_an_integration_presents_an_adapter_as_its_card_says_and_refuses_a_misma
 def test_another_base_is_refused_by_name_and_can_be_allowed(world):
     address = f"hf:{world / 'sister'}+{world / 'adapter'}"
     with pytest.raises(
-        ModelError, match=r"adapter was trained for base @ \w{7}, this is sister @ \w{7}\. Pass --allow-base-mismatch"
+        ModelError, match=r"adapter was trained for base @ \w{7}, this is sister @ \w{7}\. Pass --set allow_base_mismatch=yes"
     ):
         open_engine(address)
     open_engine(address, EngineOptions(allow_base_mismatch=True))
@@ -126,7 +156,7 @@ def test_another_prompt_or_other_grade_tokens_are_mistakes():
     found = adapter.prompt_mistakes(mine, "xyz", (1, 2, 3, 5))
     assert "trained with prompt abc, this is prompt xyz" in found[0]
     assert "grade tokens [1, 2, 3, 4], this tokenizer has [1, 2, 3, 5]" in found[1]
-    with pytest.raises(ModelError, match="Pass --allow-base-mismatch"):
+    with pytest.raises(ModelError, match="Pass --set allow_base_mismatch=yes"):
         adapter.refuse_mismatches(found, allowed=False)
     adapter.refuse_mismatches(found, allowed=True)
 
@@ -209,7 +239,7 @@ def merged(world, tmp_path_factory) -> tuple[str, str]:
     """The addresses of an adapter that is shown three candidates at once, 19 characters of each, and of its merged model."""
     folder = tmp_path_factory.mktemp("merged")
     trained = Path(shutil.copytree(world / "adapter", folder / "adapter"))
-    card = read_card(trained)
+    card = read_card(trained).to_json()
     (trained / "card.json").write_text(json.dumps(card | {"settings": card["settings"] | {"chars": 19, "width": 3}}))
     merge.merge(trained, folder / "model")
     return f"hf:{world / 'base'}+{trained}", f"hf:{folder / 'model'}"
@@ -288,7 +318,7 @@ def test_the_paper_s_tables_take_no_adapter_of_another_task(world, transferred, 
     choices = choices_from("tiny", base=f"hf:{world / 'base'}", adapters={"oc-sft": str(world / "adapter")})
     side = Side(system="oc-sft", base="qwen3-4b", seeds=(42,), collections="rewardbench2")
     job = job_of(request_of(side, "qwen3-4b", 42, "rewardbench2"), frozenset({Need(1)}), choices)
-    [said] = do_all([job], Workshop(Store(tmp_path), choices, EngineOptions(), quiet=True), print)
+    [said] = do_pieces(pieces_of([job]), Workshop(Store(tmp_path), choices, EngineOptions(), quiet=True), print)
     assert said.startswith(f"oc-sft on rewardbench2: the scorer {TRANSFER}. Name an adapter of this task")
     given = replace(choices, collections={"rewardbench2": "pools"}, runs={"oc-sft/rewardbench2": str(transferred[1].folder)})
     with pytest.raises(MissingRun, match="was scored by an adapter that was trained for passage reranking"):
@@ -321,7 +351,7 @@ def test_who_may_read_an_adapter_follows_the_umask(world, merged, tmp_path):
 
 def test_no_adapter_names_a_place_of_the_machine_that_trained_it(world, merged, tmp_path, monkeypatch):
     named = json.loads((world / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"]
-    assert named == read_card(world / "adapter")["base"]["model"] == str(world / "base")  # as the user wrote it
+    assert named == read_card(world / "adapter").base.model == str(world / "base")  # as the user wrote it
     monkeypatch.setattr("steadyscore.models.weights.model_path", lambda name: world / "base")
     settings = {"widths": (5,), "steps": 1, "batch": 1, "device": "cpu", "out": str(tmp_path / "own")}
     train_adapter(TrainConfig(base="smollm2-135m", data=str(world / "pools.jsonl"), labels="judgements", **settings))

@@ -13,7 +13,8 @@ from markdown_it import MarkdownIt
 
 from steadyscore.cli import main
 from steadyscore.errors import InputError
-from steadyscore.models.card import model_card, read_card
+from steadyscore.machine.schemas import read_as
+from steadyscore.models.card import Card, model_card, read_card
 from tests.helpers.pools import a_card
 
 LONG = "ranks as its first stage does, " + "in so many words, " * 8 + "twice."
@@ -42,16 +43,20 @@ def test_a_finding_without_a_verdict_is_refused(tmp_path):
 
 
 def test_the_anchor_and_its_shares_are_shown_where_they_are_not_the_usual_ones():
-    usual = model_card(json.loads(a_card(anchor=1.0, preference_share=0.0, grade_share=0.0)))
+    usual = model_card(read_as(Card, json.loads(a_card(anchor=1.0, preference_share=0.0, grade_share=0.0))))
     assert not [name for name in ("anchor", "preference share", "grade share") if f"| {name} |" in usual]
-    other = model_card(json.loads(a_card(anchor=0.5, preference_share=0.25, grade_share=0.125, views=2, shuffle="window")))
+    other = model_card(
+        read_as(Card, json.loads(a_card(anchor=0.5, preference_share=0.25, grade_share=0.125, views=2, shuffle="window")))
+    )
     for row in ("anchor | 0.5", "preference share | 0.25", "grade share | 0.125", "views | 2, shuffle window"):
         assert f"| {row} |" in other
 
 
 def test_a_weight_without_a_convention_is_shown_without_one():
-    assert "| weight | 0.5 (pairwise convention) |" in model_card(json.loads(a_card(weight=0.5, weight_convention="pairwise")))
-    assert "| weight | 0.5 |" in model_card(json.loads(a_card(weight=0.5, weight_convention="none")))
+    assert "| weight | 0.5 (pairwise convention) |" in model_card(
+        read_as(Card, json.loads(a_card(weight=0.5, weight_convention="pairwise")))
+    )
+    assert "| weight | 0.5 |" in model_card(read_as(Card, json.loads(a_card(weight=0.5, weight_convention="none"))))
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30) | st.sampled_from(
@@ -74,7 +79,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 def test_a_readme_shows_hostile_names_as_text(model, data):
     card = json.loads(a_card())
     card["base"]["model"], card["data"]["name"], card["licence"] = model, data, data
-    text = model_card(card)
+    text = model_card(read_as(Card, card))
     front, body = re.fullmatch(r"---\n(.*?)\n---\n(.*)", text, re.S).groups()
     assert yaml.safe_load(front) == {
         "base_model": model, "library_name": "peft", "tags": ["steadyscore", "reranking", "order-consistency"], "license": data

@@ -54,7 +54,7 @@ def audit(capsys, name: str, out: Path, reader: Path, *more: str, k: int = 2) ->
     """What an audit says of a scorer that moves with the order, read by a tiny model."""
     capsys.readouterr()
     words = ["audit", "--scorer", "synthetic:slot:2", "--data", name, "--permutations", "4", "--reader", f"hf:{reader}"]
-    assert main([*words, "--reader-k", str(k), "--out", str(out), "--no-report", "--json", *more]) == 0
+    assert main([*words, "--set", f"reader_k={k}", "--out", str(out), "--no-report", "--json", *more]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -71,7 +71,7 @@ def test_scifact_from_its_files_to_verdict_flip(tmp_path, tiny_folder, capsys):
     outputs = find_run(tmp_path / "run").read("outputs.parquet").to_pylist()
     assert {row["output"] for row in outputs} <= set(VERDICTS)
 
-    likeliest = audit(capsys, "scifact", tmp_path / "run", tiny_folder, "--reader-decoding", "likeliest")["measures"]
+    likeliest = audit(capsys, "scifact", tmp_path / "run", tiny_folder, "--set", "reader_decoding=likeliest")["measures"]
     assert likeliest["verdict_flip"]["queries"] == 6
     readers = {row["reader"] for row in find_run(tmp_path / "run").read("outputs.parquet").to_pylist()}
     assert readers == {f"hf:{tiny_folder} k=2", f"hf:{tiny_folder} k=2 likeliest"}

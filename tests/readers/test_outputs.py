@@ -5,14 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.audits.figure import Figure
-from steadyscore.audits.load import load_run, same_evidence_control
-from steadyscore.audits.missing import missing_queries
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines.generator import Decoding
 from steadyscore.errors import InputError
-from steadyscore.measures.reading import Reading
+from steadyscore.measures.views import ScoreView
 from steadyscore.readers.outputs import (
     compare_on_same_evidence,
     label_parts,
@@ -23,7 +20,12 @@ from steadyscore.readers.outputs import (
     write_outputs,
 )
 from steadyscore.readers.prompt import VERDICTS
-from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.results.figure import Figure
+from steadyscore.results.load import load_run, same_evidence_control
+from steadyscore.results.missing import missing_queries
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.score import score_collection
 from steadyscore.tasks import TASKS
 from tests.helpers.pools import write_collection
 
@@ -64,9 +66,9 @@ def kept(run, label, said, queries=range(QUERIES)):
 @given(st.text("abc:+@/ k=K", min_size=1), st.integers(1, 99), st.integers(1, 9))
 def test_a_reader_s_name_tells_what_it_is(address, k, K):
     for decoding in get_args(Decoding):
-        for reading in (Reading(), Reading("argmax", "input")):
-            name = reader_label(address, k, K, reading, decoding)
-            assert label_parts(name) == (address, k, K, decoding, reading.words())
+        for view in (ScoreView(serving_permutations=K), ScoreView("argmax", "id", K), ScoreView("p2", "input")):
+            name = reader_label(address, k, view, decoding)
+            assert label_parts(name) == (address, k, view.serving_permutations, decoding, view.words())
 
 
 def test_a_reader_s_rows_are_replaced_in_their_place(source, tmp_path):
@@ -135,7 +137,7 @@ def test_only_shared_readers_are_compared(source, tmp_path):
     kept(other, "b k=5", steady)
     assert shared_readers([one, other]) == ["b k=5"]
     assert shared_readers([one]) == ["a k=5", "b k=5"]
-    assert shared_readers([one, other], 2) == []
+    assert shared_readers([one, other], ScoreView(serving_permutations=2)) == []
 
 
 def test_compare_shows_what_the_shared_reader_makes_of_two_runs(source, tmp_path, capsys):
@@ -144,7 +146,7 @@ def test_compare_shows_what_the_shared_reader_makes_of_two_runs(source, tmp_path
     one, other = scored(source, tmp_path / "both/one"), scored(source, tmp_path / "both/other", "synthetic:none")
     kept(one, "b k=5", moving)
     kept(other, "a k=5", moving)  # another reader's: no contrast may come from it
-    words = ["compare", str(tmp_path / "both"), "--baseline", one.record["name"], "--json"]
+    words = ["compare", str(tmp_path / "both"), "--baseline", one.record.name, "--json"]
     assert main(words) == 0
     assert not any("verdict" in row["measure"] for row in json.loads(capsys.readouterr().out)["contrasts"])
     kept(other, "b k=5", steady)

@@ -4,17 +4,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from steadyscore.audits.load import load_run, same_evidence_control
 from steadyscore.engines import Capabilities
 from steadyscore.engines.generator import Generator
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
-from steadyscore.measures.reading import Reading
+from steadyscore.measures.views import ScoreView
 from steadyscore.readers.outputs import reader_label
 from steadyscore.readers.prompt import VERDICTS, build_question, chat_messages, encode_question, first_line
 from steadyscore.readers.reader import Reader, ask_reader
+from steadyscore.results.load import load_run, same_evidence_control
 from steadyscore.runs.table import read_table
-from steadyscore.scoring.score import AuditConfig, score_collection
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Failure, Instance
@@ -140,7 +141,7 @@ def test_the_two_ways_to_read_a_verdict_are_kept_apart(tmp_path, tiny_engine):
 
 
 def test_whoever_cannot_tell_the_likeliest_label_says_so(tiny_engine):
-    with pytest.raises(InputError, match=r"parrot cannot read the likeliest verdict: .*--reader-decoding"):
+    with pytest.raises(InputError, match=r"parrot cannot read the likeliest verdict: .*reader_decoding"):
         Reader(Parrot(), TASKS["claim_verification"], "likeliest")
     with pytest.raises(InputError, match="multidoc_qa has answers"):
         Reader(tiny_engine, TASKS["multidoc_qa"], "likeliest")
@@ -237,13 +238,13 @@ def test_ties_by_input_position_are_another_evidence_and_another_reader(tmp_path
     """A scorer that cannot tell candidates apart: by id nobody flips, by input position the reader sees what stands first."""
     source, run = run_of(tmp_path, "ties", 0.0, name="tied")
     queries = [replace(query, scores=np.zeros_like(query.scores)) for query in run.read_queries()]
-    parrot, by_input = Parrot(), Reading(ties="input")
+    parrot, by_input = Parrot(), ScoreView(ties="input")
     steady = ask_reader(run, source, "parrot", scored=queries, k=1, engine=parrot).values
-    moving = ask_reader(run, source, "parrot", scored=queries, k=1, reading=by_input, engine=parrot).values
+    moving = ask_reader(run, source, "parrot", scored=queries, k=1, view=by_input, engine=parrot).values
     (flip,) = (name for name in steady if name.endswith("_flip"))
     assert not steady[flip].any()
     assert moving[flip].any()
-    assert load_run(run, reading=by_input).reader == reader_label("parrot", 1, reading=by_input)
+    assert load_run(run, view=by_input).reader == reader_label("parrot", 1, by_input)
     assert load_run(run).reader == "parrot k=1"
 
 
@@ -275,7 +276,7 @@ def test_an_audit_with_readers_adds_their_measures(tmp_path, tiny_folder, capsys
 
     source = some_claims(tmp_path)
     words = ["audit", "--scorer", "synthetic:none", "--scorer", "synthetic:slot", "--data", str(source), "--permutations", "3"]
-    words += ["--reader", f"hf:{tiny_folder}", "--reader-k", "2", "--out", str(tmp_path / "out"), "--no-report", "--json"]
+    words += ["--reader", f"hf:{tiny_folder}", "--set", "reader_k=2", "--out", str(tmp_path / "out"), "--no-report", "--json"]
     assert main(words) == 0
     first, second = json.loads(capsys.readouterr().out)["runs"]
     told = second["readers"][f"hf:{tiny_folder}"]

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from steadyscore.audits.load import load_run, load_runs
-from steadyscore.audits.result import Audit
 from steadyscore.measures.measurement import Threshold
 from steadyscore.report.page import write_report
+from steadyscore.results.audit import Audit
+from steadyscore.results.load import load_run, load_runs
 from tests.helpers.browser import fits, requested_urls, set_screen
 from tests.report.test_page import HOSTILE, hostile_collection, read_runs, scored_run
 
@@ -58,7 +58,7 @@ def test_nothing_is_cut_off_and_nothing_scrolls_sideways(browser: Any, page: Pat
     rooms = browser.execute_script(
         "return [...document.querySelectorAll('table')].map(t => [t.scrollWidth, t.clientWidth, t.parentElement.clientWidth])"
     )
-    assert len(rooms) == 5, "one a collection, and the readers'"
+    assert len(rooms) == 9, "two a collection, and the readers'"
     assert all(wide <= own <= room for wide, own, room in rooms)
     cut = """const box = t => t.getBoundingClientRect();
       return [...document.querySelectorAll('th, td, .measures li')].filter(c => box(c).width
@@ -69,7 +69,7 @@ def test_nothing_is_cut_off_and_nothing_scrolls_sideways(browser: Any, page: Pat
 def test_a_first_look_is_a_verdict_folded_cautions_and_six_columns(browser: Any, page: Path, audits: list[Audit]) -> None:
     show(browser, page, 1280)
     columns = "return [...document.querySelectorAll('table[aria-label]')].map(t => t.querySelectorAll('thead th').length)"
-    assert browser.execute_script(columns) == [6] * 4
+    assert browser.execute_script(columns)[::2] == [6] * 4, "between them is why decisions flip"
     for card in browser.find_elements("css selector", ".verdict"):
         assert len(card.find_elements("css selector", ".caution")) <= 2
     folded = browser.execute_script("""

@@ -26,7 +26,7 @@ from steadyscore.readers.outputs import write_outputs
 from steadyscore.report.templating import show_invisible
 from steadyscore.runs.folder import Run
 from steadyscore.runs.parts import Parts
-from steadyscore.serve import explorer
+from steadyscore.serve import operations
 from tests.helpers.browser import network_events, press, save_file, set_screen, wait_for_cards
 from tests.helpers.pools import write_collection
 from tests.helpers.serving import Double, app_of, listening, model, planted
@@ -273,7 +273,7 @@ def rename(run: Run, name: str, text: str) -> None:
     record["fingerprint"]["prompt_hash"] = f"hash {text}"
     record["command"] = ["steadyscore", "audit", text]
     record["versions"] |= {"engine": text}
-    record["capabilities"] = {"gives": text}
+    record["capabilities"] = {"gives": "score", "parity": text}
     write_json(run.folder / "run.json", record)
     failed = [{"query_id": f"lost {text}", "reason": f"ValueError: {text}"}]
     cut = {"hostile-000001": [{"query_id": f"cut {text}", "window": 0, "chars": 5}]}
@@ -298,7 +298,7 @@ def test_a_report_of_hostile_texts_shows_them_and_obeys_none(
     expected = squeezed(show_invisible(text))
     shown = browser.execute_script("return document.querySelector('.asked').textContent")
     assert squeezed(shown).endswith(expected)
-    for words in ("collection", "first", "second", "lost", "ValueError:", "cut", "hash", "engine", "gives"):
+    for words in ("collection", "first", "second", "lost", "ValueError:", "cut", "hash", "engine", "parity"):
         assert f"{words} {expected}" in content, words
     assert sum(f"answer {m} {expected}" in content for m in range(4)) >= 2  # two orders are compared, or more
     assert (
@@ -338,7 +338,7 @@ def hostile_examples(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReq
     text = squeezed(trap.text(request.getfixturevalue("group")).replace("\ufeff", ""))  # white space to a browser
     documents = [f"{n} {text}" for n in range(5)]
     offered = [{"collection": f"{n} {text}", "query": f"query {n} {text}", "documents": documents} for n in range(2)]
-    monkeypatch.setattr(explorer, "examples", lambda: offered)
+    monkeypatch.setattr(operations, "examples", lambda: offered)
     return text
 
 

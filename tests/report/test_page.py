@@ -19,23 +19,27 @@ from markdown_it import MarkdownIt
 
 import steadyscore
 from steadyscore import cli
-from steadyscore.audits.figure import mean_figures
-from steadyscore.audits.load import load_run, load_runs, same_evidence_control
-from steadyscore.audits.result import Audit
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, MissingExtra
-from steadyscore.machine.markdown import markdown_code, markdown_text
-from steadyscore.measures import threshold
+from steadyscore.machine.names import markdown_code, markdown_text
 from steadyscore.measures.measurement import Cutoff, Threshold, measure
+from steadyscore.measures.retained_sets import overlap
 from steadyscore.readers.outputs import write_outputs
 from steadyscore.report import example, figures, sentences
 from steadyscore.report.drawings import budget_curve
 from steadyscore.report.page import write_report
 from steadyscore.report.section import _examples, make_section
 from steadyscore.report.templating import show_invisible
+from steadyscore.results.audit import Audit
+from steadyscore.results.causes import make_explainer
+from steadyscore.results.figure import mean_figures
+from steadyscore.results.load import load_run, load_runs, same_evidence_control
 from steadyscore.runs.folder import Run
+from steadyscore.runs.records import Fingerprint, RunRecord
 from steadyscore.runs.table import Scored
-from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.score import score_collection
 from steadyscore.tasks import TASKS
 
 HOSTILE = "<script>document.title = 'taken'</script> & <img src=x onerror=alert(1)> $x_1$ ${7*7} {{ 7 * 7 }}"
@@ -123,7 +127,7 @@ def planted(scores: list[list[float]], relevance: list[float], query_id: str = "
 
 def variant(queries: list[Scored], by: Threshold | None = None, task: str = "passage_reranking", name: str = "planted") -> Audit:
     measured = measure(queries, by)
-    record = {"name": name, "task": task}
+    record = RunRecord(format=2, status="complete", name=name, collection="small", task=task, fingerprint=Fingerprint())
     figures = mean_figures(measured)
     return Audit(name, "small", TASKS[task], record, queries, measured, figures, threshold=by or Threshold())
 
@@ -233,7 +237,7 @@ def test_the_two_orders_shown_overlap_least(decided: np.ndarray) -> None:
     a, b = example.two_orders(decided.astype(int), np.zeros(len(decided)))
 
     def pairwise(i: int, j: int) -> float:
-        return float(threshold.overlap(decided[[i, j]].astype(bool)))
+        return float(overlap(decided[[i, j]].astype(bool)))
 
     assert pairwise(a, b) == pytest.approx(min(pairwise(i, j) for i in range(len(decided)) for j in range(i + 1, len(decided))))
 
@@ -245,7 +249,9 @@ def test_of_equal_pairs_the_nearest_in_quality_is_shown() -> None:
 
 def test_the_example_gives_every_candidate_its_outcomes() -> None:
     query = planted([[0.9, 0.8, 0.1], [0.4, 0.95, 0.7]], [0, 2, 1])
-    shown = example.make_example(query, None, "overlap", Cutoff(0.5, "fixed"), 10)
+    shown = example.make_example(query, None, make_explainer([query], "overlap", None), Cutoff(0.5, "fixed"), 10)
+    assert [c.cause for c in shown.candidates] == ["unknown", None, "unknown"]  # its places are not stored
+    assert shown.orders is None
     assert [[outcome.word for outcome in c.outcomes] for c in shown.candidates] == [
         ["kept", "dropped"],
         ["kept", "kept"],
@@ -258,9 +264,8 @@ def test_the_example_gives_every_candidate_its_outcomes() -> None:
 
 
 def test_a_preference_consumer_shows_its_pair() -> None:
-    shown = example.make_example(
-        planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0]), None, "pair_flip", Cutoff(None, "none"), 1
-    )
+    query = planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0])
+    shown = example.make_example(query, None, make_explainer([query], "pair_flip", None), Cutoff(None, "none"), 1)
     assert [[outcome.word for outcome in c.outcomes] for c in shown.candidates] == [
         ["chosen", "rejected"],
         ["passed over", "passed over"],
@@ -442,7 +447,7 @@ def test_markdown_shows_any_command_as_code(text: str) -> None:
 def test_markdown_loads_no_image_and_has_no_link(tmp_path: Path) -> None:
     hostile = "![i](http://there/leak) [l](javascript:x) `</code><img src=http://there/leak>` <b>"
     run = scored_run("synthetic:slot:0.3", str(hostile_collection(tmp_path)), tmp_path / "run")
-    found = replace(load_run(run), name=hostile, collection=hostile, record=run.record | {"command": ["audit", hostile]})
+    found = replace(load_run(run), name=hostile, collection=hostile, record=replace(run.record, command=["audit", hostile]))
     write_report([found], tmp_path / "page")
     kinds, shown = markdown_parts((tmp_path / "page" / "report.md").read_text())
     assert not {"image", "link", "html_inline", "html_block"} & kinds
@@ -462,7 +467,7 @@ def test_characters_that_reorder_others_are_named(tmp_path: Path) -> None:
 
 def test_names_in_figures_are_not_taken_for_attributes() -> None:
     name = 'id="x" #010101 url(#a)'
-    svg = figures.spread("title", {name: np.array([[0.1, 0.9]])}, figures.choose_styles([name]), "nDCG@10")
+    svg = figures.draw_spread("title", {name: np.array([[0.1, 0.9]])}, figures.choose_styles([name]), "nDCG@10")
     assert f">{name}: spread 0.400<" in svg
 
 
@@ -496,7 +501,9 @@ def test_the_same_runs_give_the_same_bytes(runs, tmp_path: Path) -> None:
 def test_markdown_holds_the_verdict_and_a_table_per_collection(written: Path) -> None:
     text = written.with_name("report.md").read_text()
     assert "**Steadiest: synthetic:slot:0.05. Another order changes " in text
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    first, _, rest = text.partition("## Why decisions flip")
+    assert "| synthetic:slot:0.3 | " in rest
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first.splitlines() if line.startswith("|")]
     assert [row[0] for row in rows if row[0] not in ("Scorer", "---")] == [
         "first-stage order", "chance", "synthetic:slot:0.3", "synthetic:slot:0.05",
         "chance", "synthetic:slot:0.3", "synthetic:slot:0.05",
@@ -591,8 +598,8 @@ def test_the_page_does_not_rank_what_different_thresholds_keep(runs):
     section = make_section([wide, narrow], figures.choose_styles([wide.name, narrow.name]))
     assert section.verdict.endswith(sentences.DIFFERENT_THRESHOLDS)
     assert not any(change.place for change in section.changes)
-    overlap = [column.name for column in section.columns].index("overlap")
-    assert not any(row.cells[overlap].leads for row in section.rows if not row.is_baseline)
+    overlap = [column.key for column in section.columns].index("overlap")
+    assert not any(row.cells[overlap].leads for row in section.rows if row.name not in section.baselines)
 
 
 def test_a_small_set_that_changes_is_no_idle_threshold():

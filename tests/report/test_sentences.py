@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import steadyscore
-from steadyscore.audits.figure import mean_figures
-from steadyscore.audits.result import Audit
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.report import sentences
+from steadyscore.results.audit import Audit
+from steadyscore.results.figure import mean_figures
+from steadyscore.runs.records import Fingerprint, RunRecord
 from steadyscore.runs.table import Scored
 from steadyscore.tasks import TASKS
 from tests.helpers.endpoint import Server
@@ -52,7 +53,8 @@ def audit_of(orders=ORDERS, relevance=RELEVANCE, task: str = "passage_reranking"
     ]
     by = Threshold(cutoff=5)
     measured = measure(queries, by)
-    return Audit("planted", "small", TASKS[task], {"task": task}, queries, measured, mean_figures(measured), threshold=by)
+    record = RunRecord(format=2, status="complete", name="planted", collection="small", task=task, fingerprint=Fingerprint())
+    return Audit("planted", "small", TASKS[task], record, queries, measured, mean_figures(measured), threshold=by)
 
 
 def test_overlap_is_told_as_a_share_of_what_either_order_keeps():

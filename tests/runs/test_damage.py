@@ -10,21 +10,24 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from steadyscore.audits.load import load_run
 from steadyscore.cli import main
 from steadyscore.errors import DamagedFile, InputError, SteadyscoreError
 from steadyscore.machine.checksums import parquet_state, record_state, seal_record
 from steadyscore.measures import intervals
 from steadyscore.measures.measurement import measure
 from steadyscore.models.card import read_card
+from steadyscore.results.load import load_run
 from steadyscore.runs.find import find_run
 from steadyscore.runs.folder import Run
 from steadyscore.runs.parts import COMPACTED
-from steadyscore.runs.table import to_table
+from steadyscore.runs.records import Start
+from steadyscore.runs.table import Scored, to_table
 from steadyscore.training import recipe
+from steadyscore.training.check import make_config
 from tests.helpers.pools import a_card, some_instances, write_collection
 from tests.runs.test_folder import audit, half_done
 from tests.runs.test_table import scored
@@ -36,7 +39,7 @@ BESIDE = ("--noise-floor", "--perturb", "drop", "replace")
 def few_draws(monkeypatch):
     """Figures are compared with each other here, so a few draws of the bootstrap say as much as all of them."""
     for name in ("mean_interval", "paired_interval"):
-        monkeypatch.setattr(f"steadyscore.audits.figure.{name}", partial(getattr(intervals, name), draws=10))
+        monkeypatch.setattr(f"steadyscore.results.figure.{name}", partial(getattr(intervals, name), draws=10))
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +223,7 @@ def test_a_table_beside_the_scores_that_is_not_asked_for_again_is_set_aside_and_
         in caplog.text
     )
     assert "floor" not in figures(copy)["measures"]["tau_psi"]
-    assert [told["file"] for told in Run.open(copy).record["set_aside"]] == [f"parts/noise/{part.name}"]
+    assert [told.file for told in Run.open(copy).record.set_aside] == [f"parts/noise/{part.name}"]
 
 
 @pytest.mark.parametrize("which", [0, -1])
@@ -268,6 +271,15 @@ def test_doctor_names_every_file_of_every_run_and_what_is_damaged(finished, copy
     assert out.count("damaged: it is not what was written") == 1
     assert "left by a process that was killed" in out
     assert str(copy.parent / "other") in out
+
+
+def test_doctor_says_of_a_run_that_was_stopped_how_far_it_is_and_what_goes_on(tmp_path, capsys):
+    run = Run.create_or_resume(tmp_path / "run", {"permutations": 1}, name="s", collection="c", task="passage_reranking")
+    run.begin_session(Start({}))
+    run.append(Scored("q1", ("a", "b"), np.array([0]), np.array([[0.1, 0.2]])))
+    run.flush()
+    assert main(["doctor", str(tmp_path / "run")]) == 0
+    assert "the run is not complete: 1 queries have scores. Run the command that made it again" in capsys.readouterr().out
 
 
 def test_doctor_looks_at_what_stands_beside_the_runs_too(finished, tmp_path, capsys):
@@ -336,7 +348,7 @@ def test_a_sealed_record_that_was_changed_is_refused_wherever_it_was(copy, kind,
 def test_whatever_a_record_holds_the_answer_is_a_sentence(finished, copy, kind, name, capsys, monkeypatch):
     """A record of other kinds is refused where it is opened; one that opens goes through every command that reads it."""
     measured = measure(Run.open(copy).read_queries())  # of the same scores every time: the numbers are not in question here
-    monkeypatch.setattr("steadyscore.audits.load.measure", lambda *_: measured)
+    monkeypatch.setattr("steadyscore.results.load.measure", lambda *_: measured)
     file = copy / name
     opened = 0
     for place, changed in changed_records(json.loads(file.read_text()), kind):
@@ -395,7 +407,7 @@ def test_a_record_changed_by_hand_is_refused_until_its_checksum_is_deleted(copy)
         Run.open(copy)
     lines = text.splitlines(keepends=True)
     file.write_text("".join(line for line in lines if '"sha256": ' not in line or not line.startswith('  "sha256"')))
-    assert Run.open(copy).record["collection"].startswith("my ")
+    assert Run.open(copy).record.collection.startswith("my ")
 
 
 def test_a_card_of_other_kinds_is_refused_with_every_mistake(tmp_path):
@@ -407,7 +419,7 @@ def test_a_card_of_other_kinds_is_refused_with_every_mistake(tmp_path):
 def test_a_recipe_whose_keys_are_no_words_is_refused(tmp_path):
     (tmp_path / "r.yaml").write_text("1: 2\nviews: 2\n? [a, b]\n: 3\n2024-01-01: x\n")
     with pytest.raises(InputError, match=r"key 1 is not a word|is not YAML"):
-        recipe.make_config(recipe.read_recipe(str(tmp_path / "r.yaml")))
+        make_config(recipe.read_recipe(str(tmp_path / "r.yaml")))
     (tmp_path / "r.yaml").write_text("views: 2024-13-45\n")
     with pytest.raises(InputError, match="is not YAML"):
         recipe.read_recipe(str(tmp_path / "r.yaml"))

@@ -14,17 +14,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from steadyscore.audits.load import load_run
 from steadyscore.cli import stop_on_signals
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch, StorageError
 from steadyscore.machine import disk
 from steadyscore.machine.disk import atomic
+from steadyscore.results.load import load_run
+from steadyscore.runs import folder as run_folder
 from steadyscore.runs.find import find_run, find_runs
 from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import DECISIONS_FILE
 from steadyscore.runs.table import read_table
-from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from tests.helpers.paths import ROOT
 from tests.helpers.pools import some_instances, write_collection
@@ -80,7 +83,7 @@ def test_a_folder_in_which_nothing_was_scored_is_taken_over(collection_file, tmp
     scorer.score_orders = lambda *_: 1 / 0
     with pytest.raises(InputError, match="scored none of the 4 queries"):
         score_collection(scorer, str(collection_file), tmp_path / "run", config)
-    assert audit(collection_file, tmp_path / "run", seed=7).record["fingerprint"]["seed"] == 7
+    assert audit(collection_file, tmp_path / "run", seed=7).record.fingerprint.seed == 7
 
 
 def test_a_second_process_in_the_folder_is_told_so(collection_file, tmp_path):
@@ -91,7 +94,8 @@ def test_a_second_process_in_the_folder_is_told_so(collection_file, tmp_path):
 
 def test_of_long_values_the_part_that_differs_is_shown(tmp_path):
     run = Run.create_or_resume(tmp_path, {"source": "x" * 200 + "one"}, **ABOUT)
-    run.append(scored(), at_once=True)
+    run.append(scored())
+    run.flush()
     with pytest.raises(RunMismatch, match=r'source was \.\.\.x+one", now \.\.\.x+two"\.'):
         Run.create_or_resume(tmp_path, {"source": "x" * 200 + "two"})
 
@@ -151,7 +155,8 @@ def test_a_query_that_took_a_second_or_that_somebody_charges_for_is_on_disk_at_o
     now += 1.1
     run.append(whole[1])
     assert run.scored_ids() == {"q0", "q1"}
-    run.append(whole[2], at_once=True)
+    run.append(whole[2])
+    run.flush()
     assert run.scored_ids() == {"q0", "q1", "q2"}
 
 
@@ -171,8 +176,9 @@ def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_f
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", stop)
+            run.hold(whole.read_queries()[0])
             with pytest.raises(KeyboardInterrupt):
-                run.append(whole.read_queries()[0], at_once=True)
+                run.flush()
         run.flush()
         run.finish([{"query_id": "q0", "judged": None}], [])
         assert run.read("scores.parquet").num_rows == 4 * 6
@@ -225,7 +231,7 @@ def half_done(file: Path, folder: Path, **options) -> Run:
     config = AuditConfig(permutations=3, **options)
     scorer = open_scorer("synthetic:slot", open_collection(str(file)).collection, config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+        patch.setattr(run_folder, "HELD_HERE", 0.0)
         with pytest.raises(KeyboardInterrupt):
             score_collection(scorer, str(file), folder, config, progress=stop)
     return Run.open(folder)
@@ -283,7 +289,7 @@ def test_stopped_before_any_change_on_disk_no_query_is_lost_and_a_failed_one_is_
                 attempt(folder, faulty=faults, stop=n)
             attempt(folder)
             record = Run.open(folder).record
-            assert (record["status"], record["coverage"]["failed"]) == ("complete", []), n
+            assert (record.status, record.failed) == ("complete", []), n
             assert sorted(read_table(folder / "scores.parquet").to_pylist(), key=str) == rows, n
 
 
@@ -324,7 +330,7 @@ def test_an_atomic_file_appears_whole_or_not_at_all(tmp_path):
 def test_runs_are_found_below_a_folder(collection_file, tmp_path):
     audit(collection_file, tmp_path / "a" / "one")
     audit(collection_file, tmp_path / "a" / "two", "synthetic:none")
-    assert [run.record["name"] for run in find_runs([tmp_path / "a"])] == ["synthetic:slot:0.2", "synthetic:none:0.2"]
+    assert [run.record.name for run in find_runs([tmp_path / "a"])] == ["synthetic:slot:0.2", "synthetic:none:0.2"]
     with pytest.raises(InputError, match="holds no run"):
         find_runs([tmp_path / "b"])
     (tmp_path / "b").mkdir()
@@ -387,3 +393,10 @@ def test_a_record_that_somebody_edited_is_refused_in_a_sentence(collection_file,
         InputError, match=r"run\.json cannot be used: .*" + str(place[-1] if isinstance(place[-1], str) else place[0])
     ):
         Run.open(file.parent)
+
+
+def test_a_file_name_that_is_not_utf_8_stays_as_it_is_in_the_record(tmp_path):
+    about = {"name": "s", "collection": "c", "task": "passage_reranking", "source": "caf\udce9.jsonl", "command": ["caf\udce9"]}
+    run = Run.create_or_resume(tmp_path / "run", {"permutations": 1, "scorer": {"program": ["\udce9"]}}, **about)
+    assert (run.record.source, run.record.command) == ("caf\udce9.jsonl", ["caf\udce9"])
+    assert Run.create_or_resume(tmp_path / "run", run.record.fingerprint.keys, **about).record == run.record

@@ -13,10 +13,15 @@ import pytest
 
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch
+from steadyscore.runs import folder as run_folder
 from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import output_schema
+from steadyscore.runs.records import Fingerprint, ShrunkWindow
 from steadyscore.runs.requests import is_growth
-from steadyscore.scoring.score import AuditConfig, Cut, check_query_ids, missing_numbers, open_scorer, score_collection
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.presented import Cost
+from steadyscore.scoring.score import check_query_ids, missing_numbers, score_collection
 from tests.helpers.pools import some_instances, write_collection
 
 SMALL = AuditConfig(permutations=3, cut=Cut(queries=3))
@@ -47,12 +52,12 @@ def assert_same_scores(one: Run, other: Run) -> None:
     """A run that was repaired cost more than one that was not, and holds the same."""
     for name in ("scores.parquet", "queries.parquet"):
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
-    assert one.record["fingerprint"] == other.record["fingerprint"]
+    assert one.record.fingerprint == other.record.fingerprint
 
 
 def assert_same_tables(one: Run, other: Run) -> None:
     assert_same_scores(one, other)
-    assert one.record["coverage"]["windows"] == other.record["coverage"]["windows"]
+    assert one.record.coverage.windows == other.record.coverage.windows
 
 
 @pytest.mark.parametrize(
@@ -72,12 +77,12 @@ def test_a_run_that_grew_is_a_run_made_whole(source, tmp_path, large):
     assert_same_tables(grown, score(source, tmp_path / "whole", large))
     assert not set(before) & set(more)
     assert len(more) == len(set(more))
-    assert grown.record["command"] == ["again"]
+    assert grown.record.command == ["again"]
 
 
 def test_a_growth_that_was_stopped_goes_on(source, tmp_path, monkeypatch):
     large = AuditConfig(permutations=6)
-    monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+    monkeypatch.setattr(run_folder, "HELD_HERE", 0.0)
     score(source, tmp_path / "run", SMALL)
     asked: list = []
     with pytest.raises(KeyboardInterrupt):
@@ -134,7 +139,7 @@ def test_a_stop_before_any_change_of_a_growth_loses_nothing(source, tmp_path, mo
 
 @GROWTHS
 def test_a_growth_that_did_not_end_goes_back_to_what_was_asked_before(source, tmp_path, monkeypatch, large):
-    monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+    monkeypatch.setattr(run_folder, "HELD_HERE", 0.0)
     before = score(source, tmp_path / "run", SMALL)
     write_output(before)
     with pytest.raises(KeyboardInterrupt):
@@ -191,7 +196,7 @@ def test_a_run_does_not_shrink_and_grows_in_nothing_else(source, tmp_path, small
 
 
 def test_an_unfinished_run_may_be_asked_for_more(source, tmp_path, monkeypatch):
-    monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+    monkeypatch.setattr(run_folder, "HELD_HERE", 0.0)
     asked, more, large = [], [], AuditConfig(permutations=5)
     with pytest.raises(KeyboardInterrupt):
         score(source, tmp_path / "run", SMALL, asked, stop_after=2)
@@ -245,20 +250,22 @@ def test_windows_that_were_cut_to_fit_are_named_before_and_after_a_growth(source
         real, chars = scorer.score_orders, config.permutations
 
         def cut(instance, orders, permutations, scorer=scorer, real=real, chars=chars):
-            scorer.shrunk.append((instance.id, 0, chars))
-            return real(instance, orders, permutations)
+            cut = ShrunkWindow(query_id=instance.id, window=1, chars=chars)
+            return replace(real(instance, orders, permutations), cost=Cost(shrunk=(cut,)))
 
         scorer.score_orders = cut
         run = score_collection(scorer, source, tmp_path / "run", config)
-    assert [(cut["query_id"], cut["chars"]) for cut in run.record["coverage"]["shrunk"]] == [
+    assert [(cut.query_id, cut.chars) for cut in run.record.coverage.shrunk] == [
         (query, chars) for query in ("q0", "q1", "q2") for chars in (3, 6)
     ]
 
 
 def test_a_latin_square_of_more_orders_is_another_one():
-    old = {"permutations": 3, "scheme": "balanced"}
-    assert not is_growth(old, old | {"permutations": 6})
-    assert is_growth(old | {"scheme": "hashed"}, {"permutations": 6, "scheme": "hashed"})
+    (old, more), (hashed, more_hashed) = (
+        [Fingerprint.of({"permutations": m, "scheme": scheme}) for m in (3, 6)] for scheme in ("balanced", "hashed")
+    )
+    assert not is_growth(old, more)
+    assert is_growth(hashed, more_hashed)
     assert not is_growth(old, old)
 
 
@@ -289,14 +296,14 @@ def test_small_pools_grow_to_all_the_orders_they_have_and_no_further(tmp_path):
     assert again == []
     assert [len(query.permuted) for query in larger.read_queries()] == [6, 6]
     assert_same_scores(larger, score(source, tmp_path / "whole", AuditConfig(permutations=20)))
-    assert grown.record["status"] == larger.record["status"] == "complete"
+    assert grown.record.status == larger.record.status == "complete"
 
 
 def test_a_run_of_the_papers_scheme_names_the_flag_that_goes_on_with_its_orders(source, tmp_path):
     hashed = replace(SMALL, scheme="hashed")
     before = score(source, tmp_path / "run", hashed)
-    with pytest.raises(RunMismatch, match=r'scheme was "hashed", now "distinct" \(--scheme hashed goes on as it was\)'):
+    with pytest.raises(RunMismatch, match=r'scheme was "hashed", now "distinct" \(--set scheme=hashed goes on as it was\)'):
         score(source, tmp_path / "run", replace(SMALL, permutations=8))
     grown = score(source, tmp_path / "run", replace(hashed, permutations=8))
     assert [len(query.permuted) for query in grown.read_queries()] == [8, 8, 8]
-    assert before.record["fingerprint"]["scheme"] == "hashed"
+    assert before.record.fingerprint.scheme == "hashed"

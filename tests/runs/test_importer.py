@@ -15,7 +15,9 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import DamagedFile, RunMismatch
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import read_table
-from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.score import score_collection
 from tests.helpers.pools import some_instances, write_collection
 from tests.runs.test_folder import FORMAT_1
 
@@ -53,10 +55,10 @@ def test_a_complete_run_is_read_as_it_is(tmp_path, data):
     assert run.is_complete
     assert run.read("scores.parquet").equals(read_table(folder / "scores.parquet"))
     assert run.read("queries.parquet").equals(read_table(folder / "queries.parquet"))
-    assert run.record["coverage"]["windows"] == 20
+    assert run.record.coverage.windows == 20
     assert len(run.read_noise()) == 5
     assert run.read_perturbed(["q0", "q1"])
-    assert run.record["starts"][0]["versions"]["steadyscore"]
+    assert run.record.starts[0].versions["steadyscore"]
     assert files_of(folder) == before, "reading changes nothing"
 
 
@@ -70,7 +72,7 @@ def test_a_complete_run_grows_and_its_tables_are_those_of_a_run_made_whole(tmp_p
     whole, _ = score(data, tmp_path / "whole", permutations=5)
     for name in ("scores.parquet", "queries.parquet"):
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes()
-    assert grown.record["coverage"]["windows"] == whole.record["coverage"]["windows"]
+    assert grown.record.coverage.windows == whole.record.coverage.windows
     assert main(["doctor", str(folder)]) == 0
 
 
@@ -149,4 +151,4 @@ def test_a_run_whose_identity_held_the_code_of_its_scorer_forgets_it(tmp_path):
     record["fingerprint"]["scorer"] = {"kind": "python", "function": "f", "source": "def f(): ...", "state": "0123456789abcdef"}
     del record["sha256"]
     (folder / "run.json").write_text(json.dumps(record))
-    assert Run.open(folder).record["fingerprint"]["scorer"] == {"kind": "python", "function": "f"}
+    assert Run.open(folder).record.fingerprint.scorer == {"kind": "python", "function": "f"}

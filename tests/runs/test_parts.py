@@ -19,7 +19,9 @@ from steadyscore.machine.places import Place, StorePath
 from steadyscore.runs import parts as parts_module
 from steadyscore.runs.folder import Run
 from steadyscore.runs.parts import Ledger, Parts
+from steadyscore.runs.records import Start
 from steadyscore.runs.table import Scored, from_table, to_table
+from steadyscore.terms import Failure
 
 QUERIES, PERMUTATIONS = [f"q{i}" for i in range(4)], 3
 ABOUT = {"name": "s", "collection": "c", "task": "passage_reranking", "command": []}
@@ -34,7 +36,7 @@ def rows(query_id: str, numbers, shift: float = 0.0) -> Scored:
 
 def begin(folder: Place) -> Run:
     run = Run.create_or_resume(folder, ASKED, **ABOUT)
-    run.begin_session({"versions": {}})
+    run.begin_session(Start({}))
     return run
 
 
@@ -42,7 +44,7 @@ def finish(run: Run) -> None:
     run.flush()
     lacking = [query for query in QUERIES if len(run.ledger.numbers(query)) < PERMUTATIONS]
     listed = [{"query_id": query, "query": query, "judged": [1]} for query in QUERIES]
-    run.finish(listed, [{"query_id": query, "reason": "not yet"} for query in lacking])
+    run.finish(listed, [Failure(query, "not yet") for query in lacking])
 
 
 def complete(folder: Place) -> Run:
@@ -115,7 +117,8 @@ def test_whatever_happens_no_score_is_lost_doubled_or_wrong(steps):
                 run = begin(folder)
                 with cut_before(change):
                     for query, number in keys:
-                        run.append(rows(query, [number]), at_once=True)
+                        run.append(rows(query, [number]))
+                        run.flush()
                 run = Run.open(folder)
                 model |= stored_keys(run) & set(keys)
             elif kind == "score twice":  # two processes that know nothing of each other
@@ -186,22 +189,27 @@ def test_the_rows_of_a_query_are_found_wherever_they_are_and_each_is_taken_once(
 
 def test_two_scorings_that_differ_are_said_and_a_deterministic_scorer_is_refused(tmp_path):
     def scored_twice(folder: Path, **capabilities) -> Run:
-        one, other = (Run.create_or_resume(folder, ASKED, **ABOUT, capabilities=capabilities) for _ in range(2))
+        one, other = (
+            Run.create_or_resume(folder, ASKED, **ABOUT, capabilities={"gives": "score", **capabilities}) for _ in range(2)
+        )
         for run, shift in ((one, 0.0), (other, 0.5)):
-            run.begin_session({})
-            run.append(rows("q0", [0], shift), at_once=True)
+            run.begin_session(Start({}))
+            run.append(rows("q0", [0], shift))
+            run.flush()
         return Run.create_or_resume(folder, ASKED, **ABOUT)
 
     run = scored_twice(tmp_path / "noisy")
     finish(run)
-    assert run.record["notes"] == ["3 scores were made by two processes and differ by up to 0.5; those of one of them are taken."]
+    assert run.record.notes == ["3 scores were made by two processes and differ by up to 0.5; those of one of them are taken."]
     with pytest.raises(UnusableScorer, match=r"declared deterministic\. Delete .*parquet or .*parquet"):
         finish(scored_twice(tmp_path / "sure", deterministic=True))
 
 
 def test_a_reader_sees_a_run_whole_while_its_parts_are_merged(tmp_path, monkeypatch):
     complete(tmp_path / "run")
-    begin(tmp_path / "run").append(rows("q0", [0]), at_once=True)
+    run = begin(tmp_path / "run")
+    run.append(rows("q0", [0]))
+    run.flush()
     reader, real, merged = Run.open(tmp_path / "run"), Parts.files, []
 
     def listed(parts, group=""):

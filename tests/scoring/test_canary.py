@@ -22,10 +22,12 @@ from steadyscore.runs.find import find_run
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.canary import score_again
+from steadyscore.scoring.config import AuditConfig, Cut
 from steadyscore.scoring.estimate import estimate
 from steadyscore.scoring.mitigations import mitigate
+from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.parts import Share, Worker
-from steadyscore.scoring.score import AuditConfig, Cut, score_collection, scorer_for
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.scoring.starts import start_remarks
 from steadyscore.tasks import PASSAGE_RERANKING
@@ -230,7 +232,7 @@ def test_a_command_whose_scorer_changed_is_refused_unless_it_is_let_pass(address
     assert run(2.0, "6", "--allow-scorer-change") == 0
     assert "scored by two versions: 3 of 3 stored windows scored otherwise" in capfd.readouterr().err
     assert run(2.0, "6") == 0, "the second version is the run's own now"
-    assert len(find_run("runs").record["starts"]) == 2
+    assert len(find_run("runs").record.starts) == 2
     assert run(3.0, "6") == 1
 
 
@@ -275,9 +277,9 @@ def test_a_local_model_goes_on_in_whatever_batches_it_is_read(settings, mitigati
         config = AuditConfig(permutations=2, settings=Settings(**settings), cut=Cut(queries))
         scorer = mitigate(scorer_for(tiny_engine, open_collection(str(data)).collection, config), mitigations)
         run = score_collection(scorer, str(data), tmp_path / "run", config)
-    asked = run.record["sessions"][1]["scored_again"]
-    assert asked["windows"] == 2
-    assert asked["difference"] < 1e-5
+    asked = run.record.sessions[1].scored_again
+    assert asked.windows == 2
+    assert asked.difference < 1e-5
 
 
 # -- workers
@@ -408,7 +410,7 @@ def test_a_run_that_goes_on_uses_kept_answers_only_where_the_endpoint_answers_al
         f"2 stored windows were asked again when it went on: scores moved by up to {moved}; "
         "no noise floor was measured by then; --noise-floor measures it."
     ]
-    assert run.record["coverage"]["spent"]["requests"] == len(server.requests), "what was asked again is paid for too"
+    assert run.record.coverage.spent["requests"] == len(server.requests), "what was asked again is paid for too"
 
 
 def test_what_an_endpoint_answers_otherwise_stands_beside_its_noise_floor(chat_pools, tmp_path):
@@ -455,7 +457,7 @@ def test_a_declaration_is_measured_and_said(tmp_path):
     audits = steadyscore.audit(scorer, rows, permutations=2, quiet=True, out=tmp_path / "run", report=False)
     assert scorer.calls == 9 * 3 + 8 + 1
     for audit in (audits[0], steadyscore.load(tmp_path / "run")[0]):
-        assert audit.record["coverage"]["shuffled_pools"] == 8
+        assert audit.record.coverage.shuffled_pools == 8
         assert any("no order moved a score in 8 shuffled pools." in remark for remark in audit.remarks())
     assert not any(
         "shuffled" in remark for remark in steadyscore.audit("synthetic:slot", rows, permutations=2, quiet=True)[0].remarks()
@@ -473,7 +475,7 @@ def test_shuffled_sets_are_read_anew_and_a_dry_run_counts_what_is_read(tiny_engi
     scorer = scorer_for(tiny_engine, open_collection(str(data)).collection, config)
     run = score_collection(scorer, str(data), tmp_path / "run", config)
     assert len(reads) == 10 + 8 == estimate(f"hf:{tiny_folder}", str(data), config).windows
-    assert run.record["coverage"]["shuffled_pools"] == 8
+    assert run.record.coverage.shuffled_pools == 8
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ import pytest
 from steadyscore.collection import open_collection
 from steadyscore.engines.systems import SYSTEMS
 from steadyscore.errors import InputError
+from steadyscore.scoring.config import AuditConfig, Cut
 from steadyscore.scoring.estimate import estimate
-from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from tests.helpers.pools import a_card, some_instances, write_collection
 
@@ -23,7 +25,7 @@ def test_a_reranker_takes_the_whole_pool_unless_it_is_told_otherwise(long_pools,
     config = AuditConfig(permutations=3, settings=settings)
     scorer = open_scorer("synthetic:slot", open_collection(long_pools).collection, config)
     run = score_collection(scorer, long_pools, tmp_path / "run", config)
-    assert estimate("synthetic:slot", long_pools, config).windows == run.record["coverage"]["windows"]
+    assert estimate("synthetic:slot", long_pools, config).windows == run.record.coverage.windows
 
 
 def test_a_language_model_takes_the_tasks_width_and_a_system_its_own(long_pools):

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from steadyscore.engines.recorded import ScoreRecording
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.measures.instability import tau_psi
+from steadyscore.scoring.config import AuditConfig
 from steadyscore.scoring.mitigations import (
     MITIGATIONS,
     Mitigated,
@@ -25,7 +27,7 @@ from steadyscore.scoring.mitigations import (
     tournament_standing,
 )
 from steadyscore.scoring.perturbation import score_perturbed
-from steadyscore.scoring.score import AuditConfig, score_collection
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
@@ -101,7 +103,7 @@ def test_canonical_order_still_moves_when_the_pool_does(tmp_path):
     score_perturbed(wrapped, run, "passages", config, ["drop"])
     values = run.read_perturbed([query.query_id for query in run.read_queries()])
     assert np.nanmean(values["pool_psi_drop"]) > 0.01
-    assert run.record["fingerprint"]["mitigations"] == ["canonical-order"]
+    assert run.record.fingerprint.mitigations == ["canonical-order"]
 
 
 def test_capcal_golden_value():
@@ -128,9 +130,12 @@ def test_capcal_probes_once_per_query_and_window_length(tiny_engine, monkeypatch
     wrapped = Mitigated(base, name)
     found = wrapped.score_orders(POOL, ORDERS[:2], range(2))
     wrapped.score_orders(POOL, ORDERS[2:3], [0])
-    assert asked == [6, 1, 1, 3]  # 3 windows of 4, 4 and 3: two probes, kept for the next order
+    assert asked == [6, 1, 1, 3, 1, 1]  # 3 windows of 4, 4 and 3: two probes a call
     plain = base.score_orders(POOL, ORDERS[:2], range(2))
-    prior = {length: wrapped.content_free["q1", POOL.query, length] for length in (4, 3)}
+    empty = {length: replace(POOL, pool=tuple(Candidate(f"{i:06d}", "") for i in range(length))) for length in (4, 3)}
+    probes = {length: base.score_orders(pool, np.arange(length)[None], [0]) for length, pool in empty.items()}
+    prior = {length: probe.grades[0] for length, probe in probes.items()}
+    assert found.cost.tokens == plain.cost.tokens + sum(probe.cost.tokens for probe in probes.values())
     calibrate = readout.capcal if name == "capcal" else logit_capcal
     row, column = 1, 5
     length = 3 if plain.windows[row, column] == 2 else 4
@@ -161,7 +166,7 @@ def test_the_central_ranking_is_no_farther_from_the_rankings_than_borda(n, K, se
     def distance(ranking):
         return sum(1 - kendalltau(ranking, row).statistic for row in rows)
 
-    from steadyscore.measures.ensembles import borda
+    from steadyscore.measures.views import borda
 
     mean = borda(rows).mean(axis=0)
     untied = np.argsort(np.argsort(-mean, kind="stable"))
@@ -172,7 +177,7 @@ def test_a_tournament_ranks_as_the_scorer_where_order_has_no_effect():
     """The best of the pool wins, and points are stages won plus the share of the last window left behind."""
     plain = scorer("none")
     scores = plain.score(POOL)
-    reached = tournament_standing(plain, POOL, ORDERS[0], scores)
+    reached, _ = tournament_standing(plain, POOL, ORDERS[0], scores)
     assert reached.argmax() == scores.argmax()
     assert (reached >= 0).all()
     # 11 candidates in windows of 4: 2 + 2 + 2 go on, then 2 + 1, then one window of 3.
@@ -207,24 +212,19 @@ def test_cost_counts_windows_and_probes_per_query():
 def test_a_run_counts_the_windows_it_scored(names, tmp_path, monkeypatch):
     """Against the windows that the scorer was shown."""
     counted = []
-    real = Scorer._present
-
-    def present(self, instance, orders):
-        counted.append(len(orders) * -(-len(instance.pool) // (self.width or len(instance.pool))))
-        return real(self, instance, orders)
-
-    monkeypatch.setattr(Scorer, "_present", present)
+    real = Scorer.read_windows
+    monkeypatch.setattr(Scorer, "read_windows", lambda self, shown: counted.append(len(shown)) or real(self, shown))
     source = str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=11)))
     wrapped = mitigate(Scorer(SyntheticReranker("slot", 0.2), PASSAGE_RERANKING, Settings(width=4)), names)
     run = score_collection(wrapped, source, tmp_path / "run", AuditConfig(permutations=3))
-    assert run.record["coverage"]["windows"] == sum(counted)
+    assert run.record.coverage.windows == sum(counted)
 
 
 def test_a_run_under_capcal_counts_its_probes_once_a_query(tmp_path, tiny_engine):
     source = str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=5)))
     wrapped = mitigate(Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=3)), ["capcal"])
     run = score_collection(wrapped, source, tmp_path / "run", AuditConfig(permutations=2))
-    assert run.record["coverage"]["windows"] == 2 * (3 * 2 + 2)  # windows of three and of two have a probe each
+    assert run.record.coverage.windows == 2 * (3 * 2 + 2)  # windows of three and of two have a probe each
 
 
 def test_a_tournament_costs_what_it_says(monkeypatch):

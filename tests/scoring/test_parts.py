@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from steadyscore.audits.audit import Additions, AuditWork, Output, audit
+from steadyscore.audits.audit import ScorerInput, audit
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError, RunMismatch
@@ -15,11 +15,10 @@ from steadyscore.runs.find import find_run
 from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import SCORES_FILE
 from steadyscore.runs.parts import Ledger
-from steadyscore.scoring import parts
-from steadyscore.scoring.parts import Share
+from steadyscore.scoring import parts, score
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.parts import Share, score_share
 from steadyscore.scoring.ray_launcher import Cluster
-from steadyscore.scoring.score import AuditConfig, Cut
-from steadyscore.scoring.workers import score_share
 
 CONFIG = AuditConfig(permutations=2, cut=Cut(queries=12, pool=6))
 
@@ -30,7 +29,7 @@ def small_parts(monkeypatch):
 
 
 def work(out, scorer="synthetic:slot", config=CONFIG):
-    return AuditWork({str(scorer): scorer}, ["passages"], config, EngineOptions(), Additions(), Output(out, report=False))
+    return ScorerInput({str(scorer): scorer}, ["passages"], config, EngineOptions(), out)
 
 
 def collect(out, scorer="synthetic:slot"):
@@ -47,7 +46,7 @@ def test_any_number_of_workers_give_the_table_of_one_process(tmp_path, workers):
     manifests = [score_share(work(tmp_path / "shared"), Share(i, workers)) for i in range(workers, 0, -1)]
     together = collect(tmp_path / "shared")
     assert table(tmp_path / "shared") == table(tmp_path / "alone")
-    assert together[0].record["coverage"]["windows"] == alone[0].record["coverage"]["windows"]
+    assert together[0].record.coverage.windows == alone[0].record.coverage.windows
     assert sum(row.scored for manifest in manifests for row in manifest.rows) == 12
     assert together[0].figures == alone[0].figures
 
@@ -98,23 +97,23 @@ def test_what_parts_cost_is_summed_once_however_often_they_are_collected(tmp_pat
             patch.setattr(Run, "finish", stop)
             with pytest.raises(KeyboardInterrupt):
                 collect(tmp_path)
-        assert [session["windows"] for session in find_run(tmp_path).record["sessions"]] == [18, 18]
+        assert [session.windows for session in find_run(tmp_path).record.sessions] == [18, 18]
     (audited,) = collect(tmp_path)
-    assert audited.record["coverage"]["windows"] == 36
-    assert len(audited.record["starts"]) == 1
+    assert audited.record.coverage.windows == 36
+    assert len(audited.record.starts) == 1
 
 
 def test_a_stop_in_the_middle_of_a_part_keeps_its_queries(tmp_path, monkeypatch):
-    scored, score = [], parts.score_query
+    scored, real = [], score.score_query
 
-    def stop_at_the_fifth(scorer, instance, config, session, known, place):
+    def stop_at_the_fifth(scorer, instance, config, known, place):
         if len(scored) == 4:
             raise KeyboardInterrupt
         scored.append(instance.id)
-        return score(scorer, instance, config, session, known, place=place)
+        return real(scorer, instance, config, known, place=place)
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "score_query", stop_at_the_fifth)
+        patch.setattr(score, "score_query", stop_at_the_fifth)
         with pytest.raises(KeyboardInterrupt):
             score_share(work(tmp_path), Share(1, 1))
     assert find_run(tmp_path).scored_ids() == set(scored)
@@ -168,7 +167,7 @@ def test_rows_that_two_workers_scored_are_there_once_and_cost_what_both_took(tmp
     collect(tmp_path)
     collect(tmp_path.with_name("alone"))
     assert table(tmp_path) == table(tmp_path.with_name("alone"))
-    assert find_run(tmp_path).record["coverage"]["windows"] == 2 * 36
+    assert find_run(tmp_path).record.coverage.windows == 2 * 36
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2", "1/0", "-1/2", "a/b", "1/2/3", ""])

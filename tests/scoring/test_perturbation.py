@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.audits.load import load_run
 from steadyscore.collection import open_collection
+from steadyscore.engines.planted import Effects, PlantedGrader, judgements_by_text
 from steadyscore.engines.python import PythonReranker
 from steadyscore.errors import InputError
-from steadyscore.reproduce.planted import Effects, PlantedGrader, judgements_by_text
+from steadyscore.results.load import load_run
 from steadyscore.scoring import perturbation
+from steadyscore.scoring.config import AuditConfig, Cut
 from steadyscore.scoring.mitigations import mitigate
+from steadyscore.scoring.opening import open_scorer, scorer_for
 from steadyscore.scoring.perturbation import score_perturbed
-from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection, scorer_for
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.window.presentation import generator
 from tests.helpers.pools import some_instances, write_collection

@@ -7,8 +7,9 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.scoring import parts
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.opening import open_scorer
 from steadyscore.scoring.rankings import RankingWork, rank_collection, usual_mitigations
-from steadyscore.scoring.score import AuditConfig, Cut, open_scorer
 
 CONFIG = AuditConfig(cut=Cut(queries=6, pool=7))
 WORDS = ["score", "--scorer", "synthetic:slot", "--data", "passages", "--queries", "6", "--pool", "7"]
@@ -129,3 +130,12 @@ def test_a_file_that_names_no_first_stage_and_carries_no_rank_is_not_taken_for_r
         file.write_text(json.dumps({"id": "1", "query": "q", "candidates": pool}) + "\n")
         assert usual_mitigations("synthetic:slot", open_collection(str(file))) == used
         assert usual_mitigations("synthetic:none", open_collection(str(file))) == []
+
+
+@pytest.mark.parametrize(("name", "is_trec"), [("a.run", True), ("a.trec", True), ("a.jsonl", False), ("a", False)])
+def test_the_name_of_the_file_says_its_format_where_none_is_given(name, is_trec, tmp_path):
+    assert main([*WORDS, "--out", str(tmp_path / name)]) == 0
+    first = (tmp_path / name).read_text().splitlines()[0]
+    assert first.endswith(" steadyscore") if is_trec else json.loads(first)["rank"] == 1
+    assert main([*WORDS, "--out", str(tmp_path / name), "--format", "jsonl"]) == 0
+    assert json.loads((tmp_path / name).read_text().splitlines()[0])["rank"] == 1, "what is asked for goes first"

@@ -6,13 +6,12 @@ import time
 
 import pytest
 
-from steadyscore.audits.audit import Additions
 from steadyscore.audits.estimate import estimate_audit
 from steadyscore.collection import open_collection
 from steadyscore.engines.python import open_object
-from steadyscore.scoring.estimate import estimate
-from steadyscore.scoring.rate import WINDOWS, time_windows
-from steadyscore.scoring.score import AuditConfig, Cut, scorer_for
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.estimate import WINDOWS, estimate, time_windows
+from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.scorer import Settings
 
 
@@ -40,7 +39,6 @@ def test_a_scorer_that_is_not_here_or_charges_is_estimated_without_a_time():
         ["synthetic:slot", "python:nowhere:score", "openai:gpt@http://127.0.0.1:9"],
         [open_collection("passages")],
         AuditConfig(cut=Cut(queries=3)),
-        Additions(),
     )
     here, absent, hosted = (part.to_json() for part in parts.parts)
     assert here["seconds"] > 0

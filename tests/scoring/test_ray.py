@@ -11,9 +11,8 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import SCORES_FILE
-from steadyscore.scoring.parts import Share
+from steadyscore.scoring.parts import Share, score_on_ray, score_share
 from steadyscore.scoring.ray_launcher import Cluster, map_on_ray
-from steadyscore.scoring.workers import score_on_ray, score_share
 from tests.helpers.cluster import (
     QUERIES_PER_PART,
     Nodes,
@@ -100,7 +99,7 @@ def test_answers_come_in_the_order_of_the_rows_and_a_failure_is_a_value(nodes, t
 
 def test_the_verbs_run_on_the_cluster_of_this_machine(nodes, tmp_path, capsys):
     words = ["--scorer", "synthetic:slot", "--data", "passages", "--queries", "8"]
-    for name, more in (("ray", ["--on", "ray:auto", "--actors", "2"]), ("alone", [])):
+    for name, more in (("ray", ["--on", "ray:auto,actors=2"]), ("alone", [])):
         assert main(["score", *words, "--format", "trec", "--out", str(tmp_path / f"{name}.run"), *more]) == 0
         assert main(["label", *words, "--out", str(tmp_path / f"{name}-labels"), *more]) == 0
     assert (tmp_path / "ray.run").read_bytes() == (tmp_path / "alone.run").read_bytes()

@@ -10,9 +10,10 @@ from steadyscore.engines import Capabilities, Grader
 from steadyscore.errors import InputError
 from steadyscore.runs.table import FIRST_STAGE
 from steadyscore.scoring import rereads
+from steadyscore.scoring.config import AuditConfig
 from steadyscore.scoring.mitigations import mitigate
+from steadyscore.scoring.opening import open_scorer, scorer_for
 from steadyscore.scoring.rereads import average_reads, noise_floor
-from steadyscore.scoring.score import AuditConfig, open_scorer, scorer_for
 from steadyscore.scoring.scorer import Settings
 from steadyscore.window.readout import SlotLogits
 from tests.helpers.pools import some_instances, write_collection

@@ -8,17 +8,13 @@ import steadyscore
 from steadyscore.collection import open_collection
 from steadyscore.engines import Engine
 from steadyscore.errors import ModelError
+from steadyscore.runs import folder as run_folder
 from steadyscore.runs.folder import Run
-from steadyscore.scoring.score import (
-    AuditConfig,
-    Cut,
-    count_shown,
-    cut_instances,
-    draw_orders,
-    open_scorer,
-    refuse_mismatch,
-    score_collection,
-)
+from steadyscore.runs.records import ShrunkWindow
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.opening import open_scorer, refuse_mismatch
+from steadyscore.scoring.presented import Cost
+from steadyscore.scoring.score import count_shown, cut_instances, draw_orders, score_collection
 from steadyscore.scoring.scorer import Scorer, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
@@ -94,7 +90,7 @@ def test_an_adapter_behind_another_prompt_is_refused(tiny_engine):
     refuse_mismatch(
         Scorer(Adapted(tiny_engine, task="passage_reranking", prompt_hash=prompt_hash, grade_tokens=tokens), PASSAGE_RERANKING)
     )
-    with pytest.raises(ModelError, match=r"trained with prompt other.* Pass --allow-base-mismatch"):
+    with pytest.raises(ModelError, match=r"trained with prompt other.* Pass --set allow_base_mismatch=yes"):
         refuse_mismatch(
             Scorer(Adapted(tiny_engine, task="passage_reranking", prompt_hash="other", grade_tokens=tokens), PASSAGE_RERANKING)
         )
@@ -113,10 +109,10 @@ def test_failed_queries_are_tried_again_by_the_same_command(tmp_path):
 
     scorer.score_orders = flaky
     first = score_collection(scorer, str(file), tmp_path / "run", config)
-    assert [f["query_id"] for f in first.record["coverage"]["failed"]] == ["q1"]
+    assert [f.query_id for f in first.record.failed] == ["q1"]
     scorer.score_orders = real
     again = score_collection(scorer, str(file), tmp_path / "run", config)
-    assert again.record["coverage"]["failed"] == []
+    assert again.record.failed == []
     assert sorted(q.query_id for q in again.read_queries()) == ["q0", "q1", "q2"]
 
 
@@ -126,13 +122,13 @@ class Charging:
     def __init__(self, scorer, fails=lambda instance: None):
         self.real, self.fails, self.requests = scorer.score_orders, fails, 0
         scorer.backend.spent = lambda: {"requests": self.requests, "cost": self.requests / 4}
-        scorer.score_orders, self.scorer = self.score_orders, scorer
+        scorer.score_orders = self.score_orders
 
     def score_orders(self, instance, *rest):
         self.requests += 1
-        self.scorer.shrunk.append((instance.id, 0, 100))
         self.fails(instance)
-        return self.real(instance, *rest)
+        cut = ShrunkWindow(query_id=instance.id, window=1, chars=100)
+        return replace(self.real(instance, *rest), cost=Cost(shrunk=(cut,)))
 
 
 def charging(file, config, fails=lambda instance: None):
@@ -157,24 +153,24 @@ def test_what_a_run_cost_is_added_up_over_its_sessions(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         score_collection(charging(file, config, stop), str(file), tmp_path / "run", config)
     assert Run.open(tmp_path / "run").scored_ids() == {"q0", "q1"}, "what was scored before the stop stays"
-    second = score_collection(charging(file, config, fail), str(file), tmp_path / "run", config).record["coverage"]
-    assert [cut["query_id"] for cut in second["shrunk"]] == ["q0", "q1", "q2"]
+    second = score_collection(charging(file, config, fail), str(file), tmp_path / "run", config).record.coverage
+    assert [cut.query_id for cut in second.shrunk] == ["q0", "q1", "q2"]
     third = score_collection(charging(file, config), str(file), tmp_path / "run", config).record
-    assert third["coverage"]["shrunk"] == [{"query_id": f"q{i}", "window": 1, "chars": 100} for i in range(4)]
-    assert third["coverage"]["spent"] == {"requests": 3 + 2 + 1, "cost": 6 / 4}
-    assert third["coverage"]["windows"] == 4 * 3
-    assert [session["windows"] for session in third["sessions"]] == [2 * 3, 1 * 3, 1 * 3]
-    assert third["coverage"]["seconds"] == pytest.approx(sum(session["seconds"] for session in third["sessions"]), abs=0.1)
+    assert third.coverage.shrunk == [ShrunkWindow(f"q{i}", 1, 100) for i in range(4)]
+    assert third.coverage.spent == {"requests": 3 + 2 + 1, "cost": 6 / 4}
+    assert third.coverage.windows == 4 * 3
+    assert [session.windows for session in third.sessions] == [2 * 3, 1 * 3, 1 * 3]
+    assert third.coverage.seconds == pytest.approx(sum(session.seconds for session in third.sessions), abs=0.1)
 
 
 def test_a_session_is_on_disk_while_it_runs(tmp_path, monkeypatch):
     """So that a kill loses the account of no more than the last shard."""
     file, config, seen = write_collection(tmp_path / "c.jsonl", some_instances(3)), AuditConfig(permutations=2), []
-    monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
-    scorer = charging(file, config, lambda instance: seen.append(Run.open(tmp_path / "run").record.get("sessions")))
+    monkeypatch.setattr(run_folder, "HELD_HERE", 0.0)
+    scorer = charging(file, config, lambda instance: seen.append(Run.open(tmp_path / "run").record.sessions))
     score_collection(scorer, str(file), tmp_path / "run", config)
-    assert [len(sessions[0]["shrunk"]) for sessions in seen[1:]] == [1, 2]
-    assert seen[2][0]["spent"] == {"requests": 2, "cost": 0.5}
+    assert [len(sessions[0].shrunk) for sessions in seen[1:]] == [1, 2]
+    assert seen[2][0].spent == {"requests": 2, "cost": 0.5}
 
 
 def test_a_second_collection_is_not_charged_for_the_first(tmp_path):
@@ -182,8 +178,8 @@ def test_a_second_collection_is_not_charged_for_the_first(tmp_path):
     files = [write_collection(tmp_path / f"{name}.jsonl", some_instances(count)) for name, count in (("a", 3), ("b", 2))]
     scorer = charging(files[0], config)
     runs = [score_collection(scorer, str(file), tmp_path / file.stem, config) for file in files]
-    assert [run.record["coverage"]["spent"] for run in runs] == [{"requests": n, "cost": n / 4} for n in (3, 2)]
-    assert [len(run.record["coverage"]["shrunk"]) for run in runs] == [3, 2]
+    assert [run.record.coverage.spent for run in runs] == [{"requests": n, "cost": n / 4} for n in (3, 2)]
+    assert [len(run.record.coverage.shrunk) for run in runs] == [3, 2]
 
 
 # -- what the data says of itself

@@ -6,7 +6,8 @@ from steadyscore.engines.python import PythonReranker
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, WindowTooLong
 from steadyscore.measures.instability import tau_psi
-from steadyscore.scoring.score import AuditConfig, scorer_for
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.scorer import Scorer, Settings, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Collection, Instance
@@ -87,7 +88,9 @@ def test_shrinking_keeps_the_query_and_is_counted(tiny_engine, monkeypatch):
     monkeypatch.setattr(tiny_engine, "context", whole - 40)
     prompt = scorer.prompt(POOL, _window())
     assert len(prompt) <= whole - 40
-    assert scorer.shrunk == [("q1", 0, scorer.shrunk[0][2])]
+    (cut,) = scorer.score_orders(POOL, np.arange(5)[None], [0]).cost.shrunk
+    assert (cut.query_id, cut.window, cut.chars < scorer.settings.chars) == ("q1", 1, True)
+    assert cut.candidates == tuple(candidate.id for candidate in POOL.pool[:5])
     text = tiny_engine.encoder.tokenizer.decode((*prompt.prefix, *prompt.body))
     assert POOL.query in text
     assert PASSAGE_RERANKING.rubric in text

@@ -6,20 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from steadyscore.audits.audit import Additions, AuditWork, Output, audit
+from steadyscore.audits.audit import ScorerInput, audit
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import Capabilities, EngineOptions, Reranker
 from steadyscore.errors import RunMismatch
 from steadyscore.machine.disk import sha256
+from steadyscore.machine.schemas import read_as
 from steadyscore.runs.folder import Run
-from steadyscore.runs.layout import Session, ShrunkWindow
+from steadyscore.runs.records import Session, ShrunkWindow, Start
 from steadyscore.runs.sessions import sum_sessions
 from steadyscore.runs.versions import versions
 from steadyscore.scoring import parts
-from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
-from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks
-from steadyscore.scoring.workers import score_share
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.parts import score_share
+from steadyscore.scoring.score import score_collection
+from steadyscore.scoring.starts import scorer_changes, start_of, start_remarks
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection
 
@@ -47,7 +50,7 @@ class Program(Reranker):
 
 
 def score(program: Program, data: Path, out: Path, permutations: int = 3, **options) -> Run:
-    from steadyscore.scoring.score import scorer_for
+    from steadyscore.scoring.opening import scorer_for
 
     config = AuditConfig(permutations=permutations)
     return score_collection(scorer_for(program, open_collection(str(data)).collection, config), str(data), out, config, **options)
@@ -105,12 +108,12 @@ def test_a_change_while_a_run_grows_names_the_queries_that_the_version_before_sc
 
 def test_cuts_of_added_permutations_join_those_before_and_a_query_scored_again_has_its_last_ones():
     def session(query_id: str, chars: int, **known: int) -> Session:
-        return Session(shrunk=[ShrunkWindow(query_id=query_id, window=1, chars=chars, **known)])
+        return Session(seconds=1.0, shrunk=[ShrunkWindow(query_id=query_id, window=1, chars=chars, **known)])
 
     sessions = [session("a", 10), session("a", 20), session("b", 30), session("a", 40, known=3), session("a", 50, known=3)]
 
     def cuts(sessions: list[Session]) -> list[tuple[str, int]]:
-        return [(cut["query_id"], cut["chars"]) for cut in sum_sessions(sessions)["shrunk"]]
+        return [(cut.query_id, cut.chars) for cut in sum_sessions(sessions).shrunk]
 
     assert cuts(sessions) == [("a", 20), ("a", 50), ("b", 30)]
     assert cuts([*sessions, session("a", 60, known=6)]) == [("a", 20), ("a", 50), ("a", 60), ("b", 30)]
@@ -122,8 +125,9 @@ def test_versions_that_workers_scored_parts_with_come_one_after_no_other(collect
     file, out, config = tmp_path / "weight.txt", tmp_path / "run", AuditConfig(permutations=3)
     for share, weight in ((1, "1.0"), (2, "-1.0")):
         file.write_text(weight)
-        scorers, kept = {"mine": Program(file)}, Output(out, report=False, allow_scorer_change=True)
-        score_share(AuditWork(scorers, [str(collection_file)], config, EngineOptions(), Additions(), kept), parts.Share(share, 2))
+        scorers = {"mine": Program(file)}
+        work = ScorerInput(scorers, [str(collection_file)], config, EngineOptions(), out, allow_scorer_change=True)
+        score_share(work, parts.Share(share, 2))
     found = audit(scorers, str(collection_file), out=out, config=config, report=False, allow_scorer_change=True)
     said = start_remarks(found[0].record)[0]
     assert said.startswith("scored by two versions: ")
@@ -135,9 +139,9 @@ def test_a_change_that_the_user_lets_pass_stands_in_the_record_with_both_values(
     old = sha256(file)[:16]
     file.write_text("-1.0")
     run = score(Program(file), data, out, allow_scorer_change=True)
-    first, second = run.record["starts"]
-    assert (first["files"], second["files"]) == ({str(file): old}, {str(file): sha256(file)[:16]})
-    assert second["queries_before"] == 2
+    first, second = run.record.starts
+    assert (first.files, second.files) == ({str(file): old}, {str(file): sha256(file)[:16]})
+    assert second.queries_before == 2
     assert start_remarks(run.record) == [
         f"scored by two versions: {file} was {old}, now {sha256(file)[:16]}, "
         "2 of 2 stored windows scored otherwise, by up to 94 (queries q0, q1) (after 2 queries)."
@@ -149,9 +153,9 @@ def test_sessions_that_find_the_same_are_one_entry_with_several_times(begun):
     file, data, out = begun
     for _ in range(2):
         score(Program(file), data, out)
-    (start,) = Run.open(out).record["starts"]
-    assert len(start["times"]) == 2, "the third command had nothing to score"
-    assert start["versions"]["steadyscore"]
+    (start,) = Run.open(out).record.starts
+    assert len(start.times) == 2, "the third command had nothing to score"
+    assert start.versions["steadyscore"]
 
 
 def test_another_version_of_a_library_is_said(begun, monkeypatch):
@@ -199,7 +203,7 @@ def test_only_what_is_known_to_have_changed_counts():
     assert scorer_changes(start, replace(start, files={"x/a.py": "1"})) == [], "moved, and no longer watched"
     assert scorer_changes(start, replace(start, files={"a.py": "1", "b.py": "3"})) == ["b.py was 2, now 3"]
     assert scorer_changes(start, replace(start, revision="r2")) == ["model revision was r1, now r2"]
-    assert Start.from_json(json.loads(json.dumps(start.to_json()))) == start
+    assert read_as(Start, start.to_json()) == start
 
 
 def test_weights_are_the_revision_of_a_model(tiny_engine):

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 import steadyscore
-from steadyscore.audits.audit import Additions, AuditWork, Output, audit
+from steadyscore.audits.audit import ScorerInput, audit
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions
@@ -16,9 +16,10 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.machine.places import parse_place
 from steadyscore.runs import folder as run_folder
 from steadyscore.scoring import parts
-from steadyscore.scoring.parts import Share
-from steadyscore.scoring.score import AuditConfig, Cut, score_collection, scorer_for
-from steadyscore.scoring.workers import score_share
+from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.parts import Share, score_share
+from steadyscore.scoring.score import score_collection
 from steadyscore.training.labels import read_labels
 from tests.helpers.pools import some_instances, write_collection
 from tests.helpers.stores import flip_bit, is_cut_before
@@ -45,9 +46,7 @@ def score(out, permutations=2, **how):
 
 
 def work(out):
-    return AuditWork(
-        {"synthetic:slot": "synthetic:slot"}, ["passages"], CONFIG, EngineOptions(), Additions(), Output(out, report=False)
-    )
+    return ScorerInput({"synthetic:slot": "synthetic:slot"}, ["passages"], CONFIG, EngineOptions(), parse_place(out))
 
 
 def names(address):
@@ -132,7 +131,7 @@ def test_a_stop_before_any_change_in_the_store_costs_nothing(address, tmp_path, 
         was_stopped = is_cut_before(number, lambda: score_only(place, permutations))  # noqa: B023
         resumed = score_only(place, permutations)
         assert same_tables(place, tmp_path / "here"), number
-        assert resumed.record["coverage"]["scored"] == 4
+        assert resumed.record.coverage.scored == 4
         assert not [name for name in names(place) if re.search(r"damaged|parts/scores/[sw]", name)]
         number += 1
     assert number > 13
@@ -213,8 +212,8 @@ def test_a_collection_in_a_store(address, tmp_path, capsys):
     here = audit("synthetic:slot", str(file), permutations=2, cutoff=0.5)
     stored = audit("synthetic:slot", place, permutations=2, cutoff=0.5)
     assert stored[0].figures == here[0].figures
-    assert stored[0].record["source"] == place
-    assert stored[0].record["fingerprint"]["data"] == here[0].record["fingerprint"]["data"]
+    assert stored[0].record.source == place
+    assert stored[0].record.fingerprint.data == here[0].record.fingerprint.data
     MEMORY.pipe_file(place.removeprefix("memory:/"), file.read_bytes() + b"{\n")
     assert main(["audit", "--scorer", "synthetic:slot", "--data", place, "--out", str(tmp_path / "out")]) == 1
     assert f"{place}:" in capsys.readouterr().err

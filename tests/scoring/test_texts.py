@@ -129,7 +129,8 @@ def asked_endpoint(data, tmp_path):
         return {"results": [{"index": i, "relevance_score": len(t)} for i, t in enumerate(body["documents"])]}
 
     with Server(answer) as server:
-        steadyscore.audit(f"rerank+cohere:{server.url}/rerank", data, permutations=2)
+        options = steadyscore.EngineOptions(concurrency=1)
+        steadyscore.audit(f"rerank+cohere:{server.url}/rerank", data, permutations=2, options=options)
         return [body["documents"] for body in server.requests]
 
 
@@ -156,7 +157,7 @@ def test_a_language_model_is_shown_an_excerpt_and_every_output_says_of_how_many(
     assert found.to_json()["runs"][0]["scoring"]["cut"] == 2
     assert sentence in found.page.read_text()
     whole = steadyscore.audit("synthetic:none", str(data), permutations=2)
-    assert whole[0].record["fingerprint"]["chars"] is None
+    assert whole[0].record.fingerprint.chars is None
     assert "characters" not in str(whole)
 
 

@@ -157,7 +157,7 @@ MEANING = [(name, harmless) for names in UNHONOURED.values() for name, harmless 
 
 @pytest.mark.parametrize(("name", "harmless"), MEANING, ids=[name for name, _ in MEANING])
 def test_a_field_that_would_change_the_answer_is_refused_unless_it_asks_for_what_is_done_anyway(client, name, harmless):
-    for path in RERANK_PATHS:
+    for path in ("/score",) if name == "top_k" else RERANK_PATHS:
         body = {"queries": QUERY, "documents": DOCUMENTS} if path == "/score" else ASKED
         other = "left" if name == "truncation_direction" else next(v for v in (False, True) if v not in harmless)
         answer = client.post(path, json=body | {name: other})
@@ -168,10 +168,10 @@ def test_a_field_that_would_change_the_answer_is_refused_unless_it_asks_for_what
 
 
 def test_every_refused_field_is_named_at_once(client):
-    answer = client.post("/v1/rerank", json=ASKED | {"top_k": 2, "rank_fields": ["body"]})
+    answer = client.post("/v1/rerank", json=ASKED | {"max_doc_length": 2, "rank_fields": ["body"]})
     assert answer.json()["message"] == (
         "the body: rank_fields is not honoured here: title and text are read, in this order. Leave it out; "
-        "top_k is not honoured here: say top_n. Leave it out."
+        "max_doc_length is not honoured here: say max_tokens_per_doc, or truncate with `texts` on /rerank. Leave it out."
     )
 
 
@@ -444,10 +444,10 @@ MISTAKES = {
     "a number in words": ({"decision": {"threshold": "high"}}, "decision.threshold: input should be a valid number."),
     "two decisions": (
         {"decision": {"threshold": 0.5, "top_k": 1}},
-        "decision: give an object with one of threshold, top_k and pair.",
+        "decision: give an object with one of threshold, top_k, share and pair.",
     ),
-    "no decision": ({"decision": {}}, "decision: give an object with one of threshold, top_k and pair."),
-    "a list": ({"decision": [1]}, "decision: give an object with one of threshold, top_k and pair."),
+    "no decision": ({"decision": {}}, "decision: give an object with one of threshold, top_k, share and pair."),
+    "a list": ({"decision": [1]}, "decision: give an object with one of threshold, top_k, share and pair."),
     "a document": ({"documents": ["a", 3], "decision": {"top_k": 1}}, "documents.1: give a text, or an object with one."),
 }
 
@@ -511,7 +511,7 @@ def test_a_mistake_of_ours_is_answered_in_the_promised_shape_and_quotes_nothing(
     def broken(*given):
         raise KeyError("secret words")
 
-    monkeypatch.setattr("steadyscore.serve.rerank_shapes.ranking", broken)
+    monkeypatch.setattr("steadyscore.serve.service.ranking", broken)
     with caplog.at_level(logging.INFO, "steadyscore.serve"):
         answer = client.post("/v1/rerank", json=ASKED)
     assert answer.status_code == 500
@@ -1003,3 +1003,39 @@ def test_a_server_that_never_warms_up_still_ends():
     with TestClient(app_of(model(Double(down)))) as client:
         wait_for(lambda: client.get("/ready").text, "ConnectionError")
     assert time.monotonic() - began < 120
+
+
+# -- fields that clients send
+
+
+def test_voyages_request_gets_voyages_rows_beside_those_of_jina(client):
+    answer = post(client, "/v1/rerank", **ASKED, top_k=2, truncation=True, return_documents=True)
+    assert [row["index"] for row in answer["data"]] == [row["index"] for row in answer["results"]]
+    assert answer["data"][0]["document"] == DOCUMENTS[answer["data"][0]["index"]]
+    assert len(answer["data"]) == 2
+    assert "document" not in post(client, "/v1/rerank", **ASKED, truncation=True)["data"][0]
+    assert "data" not in post(client, "/v1/rerank", **ASKED)
+    refused = client.post("/v1/rerank", json=ASKED | {"truncation": False})
+    assert "truncation is not honoured here" in refused.json()["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank"])
+def test_top_k_is_another_name_of_top_n(client, path):
+    by_n, by_k = (post(client, path, **ASKED, **{name: 2})["results"] for name in ("top_n", "top_k"))
+    assert by_n == by_k
+    refused = client.post(path, json=ASKED | {"top_n": 1, "top_k": 2})
+    assert refused.json()["message"].endswith("top_n and top_k are two names of one number. Give one of them.")
+
+
+def test_every_answer_says_how_long_it_took_and_what(client):
+    answer = client.post("/v2/rerank", json=ASKED | {"order": {"permutations": 3}}, headers={"X-Request-Id": "order/7:a"})
+    assert answer.headers["x-request-id"] == "order/7:a"
+    assert re.fullmatch(r"total;dur=\d+\.\d", answer.headers["server-timing"])
+    assert [answer.headers[f"steadyscore-{name}"] for name in ("presentations", "windows", "tokens")] == ["3", "3", "0"]
+    assert answer.json()["meta"]["tokens"] == {"input_tokens": 0}
+
+
+@pytest.mark.parametrize("sent", ["", "two words", "x" * 129, "<b>", "\xe9"])
+def test_an_id_that_does_not_belong_in_a_log_is_replaced(client, sent):
+    answer = client.get("/health", headers={"X-Request-Id": sent.encode("latin-1")})
+    assert re.fullmatch("[0-9a-f]{32}", answer.headers["x-request-id"])

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from steadyscore.engines import Capabilities, Engine, EngineOptions, Grader
+from steadyscore.engines.local.shared import SharedBases
 from steadyscore.errors import InputError
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve.batcher import QUEUE_PASSES, Batcher, Busy, ClientDisconnected, ShuttingDown, TimedOut, batched_backend
 from steadyscore.serve.passes import SMALL_TOKENS, check_wanted
 from steadyscore.serve.service import instance_of
 from steadyscore.serve.settings import Limits
-from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import TASKS
 from steadyscore.window.presentation import windows
 from tests.helpers.waiting import until
@@ -465,7 +465,7 @@ def test_a_pass_ends_where_nobody_waits_for_it_and_not_before(bounded):
 
 def test_a_local_model_stops_at_the_next_layer(tiny_folder, bounded):
     """The client leaves while the first layer is computed, and no second one is."""
-    served = SharedBases().open(f"hf:{tiny_folder}", EngineOptions(share_prefix=False))
+    served = SharedBases(before_layer=check_wanted).open(f"hf:{tiny_folder}", EngineOptions(share_prefix=False))
     layers, computed = served._base.engine.model.base_model.layers, []
     assert len(layers) > 1
     for place, layer in enumerate(layers):

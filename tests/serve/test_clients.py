@@ -140,6 +140,8 @@ def beyond_the_schema(case) -> bool:
         return True
     if case.path == "/v1/decide" and isinstance(documents, list) and len(documents) < 2:
         return True
+    if None not in (top := [case.body.get(name) for name in ("top_n", "top_k")]) and top[0] != top[1]:
+        return True  # two names of one number
     questions = case.body.get("questions")
     listed = [q for q in questions if isinstance(q, dict)] if isinstance(questions, list) else []
     names = [q["name"] for q in listed if isinstance(q.get("name"), str)]

@@ -17,8 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from steadyscore.serve.connections import Connection, connection_limits
-from steadyscore.serve.server import JsonLines, RepeatLimit
+from steadyscore.serve.server import Connection, JsonLines, RepeatLimit, connection_limits
 from steadyscore.serve.settings import Limits
 from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, serving
 

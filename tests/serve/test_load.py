@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 import pytest
 
-from steadyscore.serve.settings import cores
+from steadyscore.engines.local.device import cores
 from tests.helpers.serving import DOCUMENTS, QUERY, app_of, listening, memory_of, serving
 
 SECONDS = float(os.environ.get("STEADYSCORE_LOAD_SECONDS", "300"))

@@ -16,6 +16,7 @@ from steadyscore import __version__
 from steadyscore.commands import explore, serve
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local.shared import SharedBases, share_cores
 from steadyscore.errors import InputError, ModelError, UsageError
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.measures.settling import TopKRule
@@ -23,9 +24,8 @@ from steadyscore.models.embedded import embedded_scorers
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve import service
 from steadyscore.serve.batcher import ClientDisconnected, TimedOut
-from steadyscore.serve.service import ModelOptions, Service, content_order, instance_of, open_model
+from steadyscore.serve.service import ModelOptions, Presentations, ScoredPool, Service, content_order, instance_of, open_model
 from steadyscore.serve.settings import Limits
-from steadyscore.serve.shared_base import SharedBases, share_cores
 from steadyscore.tasks import TASKS
 from tests.helpers.paths import ROOT
 from tests.helpers.pools import a_card
@@ -182,7 +182,7 @@ def test_a_worker_takes_its_share_of_the_cores(monkeypatch):
 
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
-    monkeypatch.setattr("steadyscore.serve.shared_base.cores", lambda: 7)
+    monkeypatch.setattr("steadyscore.engines.local.shared.cores", lambda: 7)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     share_cores(3)
     monkeypatch.delenv("OMP_NUM_THREADS")
@@ -199,7 +199,7 @@ def test_a_folder_that_is_not_an_adapter_is_refused(tiny_folder, tmp_path):
 
 
 def test_stored_scores_cannot_be_served(monkeypatch):
-    monkeypatch.setattr("steadyscore.serve.shared_base.open_engine", lambda address, options: object())
+    monkeypatch.setattr("steadyscore.engines.local.shared.open_engine", lambda address, options: object())
     with pytest.raises(InputError, match="replays stored scores"):
         open_model("old", "scores:old.parquet")
 
@@ -208,7 +208,7 @@ def test_stored_scores_cannot_be_served(monkeypatch):
 def test_a_system_is_shown_what_audits_show_it(monkeypatch, asked, seen):
     shown = []
     system = Double(lambda query, texts: [float(len(shown.append(text) or text)) for text in texts])
-    monkeypatch.setattr("steadyscore.serve.shared_base.open_engine", lambda address, options: system)
+    monkeypatch.setattr("steadyscore.engines.local.shared.open_engine", lambda address, options: system)
     own, document = open_model("own", "system:own", ModelOptions(chars=asked)), {"title": "A title", "text": "two\nlines " * 300}
     with TestClient(app_of(own)) as client:
         assert client.post("/v1/rerank", json={"query": QUERY, "documents": [document]}).status_code == 200
@@ -221,12 +221,13 @@ def test_several_permutations_decide_on_their_mean():
     with_effect = service_of(planted("slot", 0.3))
     model, pool, rule = with_effect.models["planted"], instance_of(QUERY, DOCUMENTS), TopKRule(2)
     with with_effect.batcher.admit(8, 60, model.name) as admission:
-        found = with_effect.decide(model, admission, pool, rule, 8, adaptive=False)
-        orders = service.permutations(4, 8, seed=0, query_id=QUERY)
+        asked = Presentations(8)
+        orders = asked.orders(pool)
+        found = ScoredPool(model, pool, asked, with_effect.present(model, admission, pool, orders, asked, rule), 0)
         each = with_effect.score_orders(model, admission, pool, orders).scores
     with_effect.close()
     assert np.allclose(found.scores, each.mean(axis=0))
-    assert found.permutations == 8
+    assert (len(found.scored.scores), found.stopped) == (8, "budget")
 
 
 def test_an_audit_of_a_pool_leaves_out_what_only_a_collection_has(monkeypatch):
@@ -288,6 +289,10 @@ def test_the_examples_of_deploy_are_commands_that_parse_and_agree():
     assert container["image"] == f"steadyscore:{__version__}"
     assert f"podman build -t {container['image']} " in built
     assert f" {container['image']}\n" in built, "what is run is what was built"
+    services = yaml.safe_load((deploy / "compose.yaml").read_text())["services"]
+    assert {service["image"] for service in services.values()} == {container["image"]}
+    assert all(parse(*service["command"]).host == "0.0.0.0" for service in services.values())
+    assert parse(*services["proxy"]["command"]).mitigation == "adaptive:10"
     unit = next(line for line in (deploy / "steadyscore.service").read_text().splitlines() if line.startswith("ExecStart="))
     assert parse(*shlex.split(unit)[2:]).host == "127.0.0.1"
     assert parse(*json.loads(built.strip().splitlines()[-1].removeprefix("CMD "))).api_key_file
@@ -303,8 +308,8 @@ def test_a_share_of_the_first_stage_is_in_every_score_that_a_request_gets(adapte
         running = Service(lambda opened=opened: {"m": opened}, Limits())
         with running.batcher.admit(10, 60, "m") as admission:
             found[name] = running.score_orders(opened, admission, texts, orders).scores
-            (once,) = running.score_pools(opened, admission, [texts])
-            np.testing.assert_allclose(once, found[name][0])
+            once = running.present(opened, admission, texts, orders[:1], Presentations())
+            np.testing.assert_allclose(once.scores, found[name][:1])
         running.close()
     np.testing.assert_allclose(found["mixed"], 0.6 * found["plain"] + 0.4 * np.array([1, 0.75, 0.5, 0.25]))
     own = f"hf:{tiny_folder}+{adapters[0]}"
@@ -328,7 +333,7 @@ def test_the_default_scorer_takes_a_share_of_ranks_unless_it_is_turned_off(adapt
 
 def test_a_model_that_reads_sets_is_examined_once_for_all_workers(tiny_folder, monkeypatch):
     examined = []
-    monkeypatch.setattr("steadyscore.engines.local.checks.check_sets", lambda engine: examined.append(engine))
+    monkeypatch.setattr("steadyscore.engines.local.checks.check_sets", lambda engine, model: examined.append(engine))
     served = open_model("sets", f"hf:{tiny_folder}", ModelOptions(prompt="set"))
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
         first, second = (pool.submit(served.scorer().score, instance_of(QUERY, DOCUMENTS)).result() for pool in (one, other))

@@ -19,10 +19,15 @@ def test_only_folders_of_steps_are_checkpoints(tmp_path):
 
 def test_labels_may_move_and_other_labels_are_refused(tmp_path):
     described = LABELS | {"source": "here", "teacher": {"kind": "hf"}, "teacher_orders": 3}
-    checkpoints.begin(tmp_path, {"seed": 1, "labels": described})  # as earlier versions stored it
-    assert checkpoints.begin(tmp_path, {"seed": 1, "labels": LABELS})["status"] == "training"
+
+    def begin(labels):
+        record = checkpoints.TrainRecord("training", {"seed": 1, "labels": labels}, {"out": "here"}, 0.4, ["train"], {})
+        return checkpoints.begin(tmp_path, record)
+
+    begin(described)  # as earlier versions stored it
+    assert begin(LABELS).fingerprint == {"seed": 1, "labels": described}
     with pytest.raises(RunMismatch, match="labels was"):
-        checkpoints.begin(tmp_path, {"seed": 1, "labels": LABELS | {"sha256": "4567"}})
+        begin(LABELS | {"sha256": "4567"})
 
 
 def test_the_base_has_no_checkpoint_and_takes_no_place_among_the_best():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -47,13 +48,13 @@ def test_it_is_the_cutoff_of_an_audit_and_what_a_server_decides_with(world, adap
     stored = store_cutoff(adapter, world / "others.jsonl", keep=0.4, quiet=True)
     how = {"match_retention": 0.4, "permutations": PERMUTATIONS, "quiet": True}
     [audited] = audit(address(world, adapter), str(world / "others.jsonl"), **how)
-    assert stored["value"] == audited.measured.cutoff.value
-    assert (stored["overlap"], stored["retention"]) == (audited["overlap"].value, audited["retention"].value)
-    assert stored["on"] == "10 queries of others"
-    assert read_card(adapter) == {**before, "cutoff": stored}
+    assert stored.value == audited.measured.cutoff.value
+    assert (stored.overlap, stored.retention) == (audited["overlap"].value, audited["retention"].value)
+    assert stored.on == "10 queries of others"
+    assert read_card(adapter).to_json() == {**before.to_json(), "cutoff": asdict(stored)}
     model = open_model("own", address(world, adapter))
-    assert (model.cutoff, model.expected_overlap) == (stored["value"], stored["overlap"])
-    assert f"what scores at least {stored['value']:.4g}." in (adapter / "README.md").read_text()
+    assert (model.cutoff, model.expected_overlap) == (stored.value, stored.overlap)
+    assert f"what scores at least {stored.value:.4g}." in (adapter / "README.md").read_text()
 
 
 def test_a_run_of_the_adapter_is_not_scored_again_and_that_of_another_is_refused(world, adapter, tmp_path):

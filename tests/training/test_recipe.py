@@ -7,23 +7,24 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from steadyscore.cli import main
 from steadyscore.collection.catalogue import CATALOGUE
-from steadyscore.commands import check
 from steadyscore.commands import train as verb
 from steadyscore.errors import InputError, ModelError, RunMismatch
 from steadyscore.machine.disk import write_json
 from steadyscore.machine.extras import install_line
+from steadyscore.models.card import CardBase, CardData
 from steadyscore.models.embedded import shipped_adapters
-from steadyscore.reproduce.names import BASES, TRAINING_DATA
+from steadyscore.paper.names import BASES, TRAINING_DATA
 from steadyscore.scoring.estimate import keep_speed
 from steadyscore.terms import Collection
 from steadyscore.training import loop, recipe
-from steadyscore.training.check import checked_data, config_mistakes
+from steadyscore.training.check import checked_data, config_mistakes, make_config
 from steadyscore.training.cost import estimate as estimate_data
 from steadyscore.training.cost import rate_name
 from steadyscore.training.examples import training_data
@@ -63,7 +64,7 @@ def flags(*words: str) -> TrainConfig:
 def test_the_shipped_recipes_are_the_papers_table(name):
     from steadyscore.tasks import TASKS
 
-    config = recipe.make_config(recipe.read_recipe(name))
+    config = make_config(recipe.read_recipe(name))
     task = TASKS[name]
     assert (config.widths, config.weight, config.weight_convention) == ((task.width,), task.weight, "pairwise")
     assert (config.rank, config.alpha, plan(config).dropout, config.batch, config.learning_rate) == (16, 32, 0.05, 64, 2e-4)
@@ -88,14 +89,14 @@ def test_the_shipped_recipes_name_bases_of_the_paper(name):
 
 
 def test_the_recipe_for_any_machine_has_no_mistakes():
-    config = recipe.make_config(recipe.read_recipe("smollm2_passages"))
+    config = make_config(recipe.read_recipe("smollm2_passages"))
     assert config_mistakes(config, processes=2) == []
     assert estimate(config).steps > 1
 
 
 def test_flags_and_yaml_give_the_same_config(tmp_path):
     (tmp_path / "r.yaml").write_text("base: smollm2-135m\nwidth: [1, 2, 5]\nweight: 4\nlayers: 6-29\ntrackers: [tensorboard]\n")
-    from_file = recipe.make_config(recipe.read_recipe(str(tmp_path / "r.yaml")))
+    from_file = make_config(recipe.read_recipe(str(tmp_path / "r.yaml")))
     assert from_file == flags(
         "--base", "smollm2-135m", "--width", "1,2,5", "--weight", "4", "--layers", "6-29", "--trackers", "tensorboard"
     )
@@ -112,7 +113,7 @@ def test_every_field_has_a_flag():
 
 def test_unknown_keys_and_wrong_kinds_are_named_at_once():
     with pytest.raises(InputError) as refusal:
-        recipe.make_config(
+        make_config(
             {"lamda": 5, "weigth": 2, "views": "two", "objective": "supcon", "widths": [5, "x"], "shuffle": "all", "rank": True}
         )
     text = str(refusal.value)
@@ -205,7 +206,7 @@ def test_a_config_made_in_python_is_checked_as_a_recipe_is(good):
 
 def test_a_wrong_choice_hides_no_other_mistake():
     with pytest.raises(InputError) as refusal:
-        recipe.make_config({"shuffle": "all", "weight": float("nan"), "pool": 0, "base": "smolm2-135m", "data": "nowhere"})
+        make_config({"shuffle": "all", "weight": float("nan"), "pool": 0, "base": "smolm2-135m", "data": "nowhere"})
     for words in ("shuffle is 'all'", "weight is nan", "pool is 0", "base is 'smolm2-135m'", "no collection is named nowhere"):
         assert words in str(refusal.value)
 
@@ -269,7 +270,7 @@ def test_without_a_ramp_the_consistency_weight_grows_as_the_papers_did(good):
 
 def test_a_folder_from_before_the_default_ramp_goes_on_unless_its_weight_would_change(good):
     """Earlier versions stored a ramp of 0 where none was given."""
-    card = {"base": {"weights": "w"}, "data": {}, "labels": {}, "prompt_hash": "h"}
+    card = SimpleNamespace(base=CardBase("m", "w"), data=CardData("d", 1), labels={}, prompt_hash="h")
 
     def stored(**how):
         return fingerprint(plan(replace(good, **how)), card)
@@ -280,7 +281,7 @@ def test_a_folder_from_before_the_default_ramp_goes_on_unless_its_weight_would_c
 
 
 def test_an_explicit_dropout_is_respected_and_folders_from_before_go_on(good):
-    card = {"base": {"weights": "w"}, "data": {}, "labels": {}, "prompt_hash": "h"}
+    card = SimpleNamespace(base=CardBase("m", "w"), data=CardData("d", 1), labels={}, prompt_hash="h")
 
     def dropout(**how):
         asked = plan(replace(good, **how))
@@ -324,27 +325,26 @@ def test_an_objective_of_one_view_trains_on_one_shuffled_pool_of_each_query(good
 
 
 def test_the_papers_steps():
-    passage = recipe.make_config(recipe.read_recipe("passage_reranking"))
+    passage = make_config(recipe.read_recipe("passage_reranking"))
     whole = make_schedule(plan(passage), 29_500 * 5)
     assert (whole.steps, whole.ramp_steps) == (2305, 500)  # the paper's passage run
     short = make_schedule(plan(replace(passage, ramp=0.1)), 30_000)
     assert (short.steps, short.ramp_steps) == (469, 47)
 
 
-def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
+def test_a_dry_run_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
     file = tmp_path / "r.yaml"
     file.write_text(f"base: {good.base}\ndata: {good.data}\nlabels: judgements\nout: {good.out}\nwidth: 5\n")
-    args = argparse.Namespace(recipe=str(file), json=False, processes=1, print=False)
-    assert check.run(args) == 0
+    assert main(["train", "--recipe", str(file), "--dry-run"]) == 0
     assert "steps" in capsys.readouterr().out
+    assert main(["train", "--recipe", str(file), "--dry-run", "--processes", "2", "--batch", "4", "--microbatch", "1"]) == 0
+    assert "unknown: a dry run is one process; the rate of several is remembered from a run" in capsys.readouterr().out
     file.write_text("nothing")
-    with pytest.raises(InputError, match="holds no keys"):
-        check.run(args)
-    with pytest.raises(
-        InputError,
-        match=r"recipe nowhere does not exist. Shipped: multidoc_qa, passage_reranking, response_ranking, smollm2_passages",
-    ):
-        check.run(argparse.Namespace(recipe="nowhere", json=False, processes=1, print=False))
+    assert main(["train", "--recipe", str(file), "--dry-run"]) == 1
+    assert "holds no keys" in capsys.readouterr().err
+    assert main(["train", "--recipe", "nowhere", "--dry-run"]) == 1
+    shipped = "multidoc_qa, passage_reranking, response_ranking, smollm2_passages"
+    assert f"recipe nowhere does not exist. Shipped: {shipped}" in capsys.readouterr().err
 
 
 def test_labels_of_other_data_are_no_plan(good, tmp_path):
@@ -352,7 +352,7 @@ def test_labels_of_other_data_are_no_plan(good, tmp_path):
 
     write_labels(tmp_path / "labels", [Label("elsewhere", ("a",), np.ones((1, 1)))])
     with pytest.raises(InputError, match=r"no training query of .*pools.jsonl has a label in .*labels. Name labels of"):
-        check.dry_run(replace(good, labels=str(tmp_path / "labels")), as_json=False)
+        verb.dry_run(replace(good, labels=str(tmp_path / "labels")), as_json=False)
 
 
 # -- the time that a run will take
@@ -365,7 +365,7 @@ def fresh_machine(tmp_path, monkeypatch):
 
 
 def dry_run(config: TrainConfig, capsys) -> dict:
-    assert check.dry_run(config, as_json=True) == 0
+    assert verb.dry_run(config, as_json=True) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -374,7 +374,7 @@ def test_a_base_that_was_not_trained_here_is_measured_before_its_time_is_said(go
     cost = dry_run(config, capsys)
     assert cost["rate_from"] == "measured"
     assert cost["seconds"] > 0
-    assert check.dry_run(config, as_json=False) == 0
+    assert verb.dry_run(config, as_json=False) == 0
     out, err = capsys.readouterr()
     assert "no held-out evaluation, by the rate of a few microbatches that were trained just now" in out
     assert err == f"steadyscore: opening {config.base} as the run would\n"
@@ -394,21 +394,21 @@ def test_a_dry_run_refuses_what_the_run_would_refuse_with_the_base_at_hand(good,
         keep_speed(rate_name(plan(good)), 50.0)
     config = replace(good, batch=4, device="cpu", steps=1)
     with pytest.raises(ModelError, match="has no c_attn"):
-        check.dry_run(replace(config, projections=("c_attn",)), as_json=True)
+        verb.dry_run(replace(config, projections=("c_attn",)), as_json=True)
     long = [json.loads(line) for line in Path(good.data).read_text().splitlines()]
     long[6]["candidates"][0]["text"] = f"{tiny.WORDS[0]} " * 600
     file = Path(good.data).with_name("long.jsonl")
     file.write_text("".join(json.dumps(line) + "\n" for line in long))
     for held_out in (0, 1):
         with pytest.raises(InputError, match=r"needs \d+ tokens, the model takes 512"):
-            check.dry_run(replace(config, data=str(file), chars=4000, held_out=held_out), as_json=True)
+            verb.dry_run(replace(config, data=str(file), chars=4000, held_out=held_out), as_json=True)
     tiny.train_adapter(config)
     with pytest.raises(RunMismatch, match="seed was 42, now 43"):
-        check.dry_run(replace(config, seed=43), as_json=True)
+        verb.dry_run(replace(config, seed=43), as_json=True)
     record = json.loads((Path(config.out) / "train.json").read_text())
     write_json(Path(config.out) / "train.json", record | {"status": "collapsed", "reason": "training collapsed: so."})
     with pytest.raises(ModelError, match="training collapsed"):
-        check.dry_run(config, as_json=True)
+        verb.dry_run(config, as_json=True)
 
 
 def test_the_estimate_counts_the_evaluations_and_their_windows(good, fresh_machine):
@@ -439,7 +439,7 @@ def test_held_out_queries_without_judgements_are_refused_before_anything_is_load
 
 
 def test_a_recipe_is_printed_as_it_ships(capsys):
-    assert main(["check", "smollm2_passages", "--print"]) == 0
+    assert main(["list", "recipes", "smollm2_passages"]) == 0
     assert capsys.readouterr().out == (recipe.RECIPES / "smollm2_passages.yaml").read_text()
 
 
@@ -466,7 +466,7 @@ def test_a_remembered_rate_is_of_the_same_base_precision_objective_and_layers(go
 def test_what_a_measurement_lacks_is_said_with_the_command_that_brings_it(good, fresh_machine, capsys, monkeypatch):
     cost = dry_run(replace(good, base="smollm2-135m"), capsys)
     assert (cost["seconds"], cost["rate_from"]) == (None, None)
-    assert cost["unknown"] == "smollm2-135m is not on this disk: steadyscore models get smollm2-135m"
+    assert cost["unknown"] == "smollm2-135m is not on this disk: steadyscore data get smollm2-135m"
     cost = dry_run(replace(good, base="hf:nobody/nothing"), capsys)
     assert cost["unknown"] == "hf:nobody/nothing is not on this disk: hf download nobody/nothing"
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -475,7 +475,7 @@ def test_what_a_measurement_lacks_is_said_with_the_command_that_brings_it(good, 
 
 def test_names_that_no_file_can_have_are_mistakes_of_the_recipe():
     long = "9" * 5000
-    found = config_mistakes(recipe.make_config({"base": long, "data": long, "labels": long, "initial": long}))
+    found = config_mistakes(make_config({"base": long, "data": long, "labels": long, "initial": long}))
     assert len(found) >= 4
 
 

@@ -5,7 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.window.presentation import align, count_orders, markers, permutation, permutations, places, windows
+from steadyscore.measures.decomposition import order_marginal
+from steadyscore.measures.instability import tau_psi
+from steadyscore.studies import simulate
+from steadyscore.window.presentation import (
+    align,
+    balanced_orders,
+    count_orders,
+    markers,
+    permutation,
+    permutations,
+    places,
+    windows,
+)
 
 sizes = st.integers(1, 40)
 ids = st.text(min_size=1, max_size=8)
@@ -116,3 +128,59 @@ def test_another_marker_seed_draws_other_labels_and_another_order():
     assert markers("random3", 5, seed=1) != markers("random3", 5, seed=2)
     assert markers("numeric", 9, seed=1) != markers("numeric", 9, seed=2)
     assert markers("random3", 5) == markers("random3", 5)
+
+
+@given(st.integers(1, 40), st.integers(1, 30), st.integers(1, 12), st.integers(0, 99))
+def test_balanced_orders_are_orders_and_even(n, permutations, width, seed):
+    orders = balanced_orders(n, permutations, np.random.default_rng(seed), width=width)
+    assert (np.sort(orders, axis=1) == np.arange(n)).all()
+    if n % width == 0:
+        slots, _ = simulate.layout(orders, width)
+        visits = (slots[..., None] == np.arange(width)).sum(axis=0)  # (n, width)
+        assert visits.max() - visits.min() <= (1 if permutations <= n else 2)
+        if permutations % width == 0:
+            assert (visits == permutations // width).all()
+
+
+def marginal_variance(draw, permutations):
+    """Variance over designs of the order-marginal of one scorer with a pure slot effect, 100 candidates at width 20."""
+    marginals = [
+        order_marginal(simulate.slot_effect(draw(permutations), 20, np.random.default_rng(0)).scores) for _ in range(100)
+    ]
+    return np.var(marginals, axis=0).mean()
+
+
+def test_balance_removes_the_slot_noise_of_the_order_marginal():
+    rng = np.random.default_rng(0)
+    spread = {
+        (design, permutations): marginal_variance(draw, permutations)
+        for permutations in (10, 20)
+        for design, draw in (
+            ("random", lambda m: simulate.random_orders(100, m, rng)),
+            ("balanced", lambda m: balanced_orders(100, m, rng, width=20)),
+        )
+    }
+    reduction = spread["random", 10] / spread["balanced", 10]
+    print(f"variance of the order-marginal falls {reduction:.1f}-fold at 10 permutations")
+    assert reduction > 10
+    assert spread["random", 20] > 1e-4
+    assert spread["balanced", 20] < 1e-20
+
+
+def test_balanced_orders_move_in_step_so_pairs_of_them_agree_more_than_random_ones():
+    rng = np.random.default_rng(0)
+    found = [
+        np.mean([tau_psi(simulate.slot_effect(draw(), 20, np.random.default_rng(5)).scores) for _ in range(30)])
+        for draw in (lambda: simulate.random_orders(100, 10, rng), lambda: balanced_orders(100, 10, rng, width=20))
+    ]
+    assert found == pytest.approx([0.141, 0.111], abs=0.003)
+
+
+def test_balance_keeps_companions_changing():
+    rng, together = np.random.default_rng(0), np.zeros((100, 100))
+    for _ in range(200):
+        _, windows = simulate.layout(balanced_orders(100, 2, rng, width=20), 20)
+        same = windows[:, :, None] == windows[:, None, :]
+        together += same[0] & same[1]
+    again = together[~np.eye(100, dtype=bool)].mean() / 200
+    assert again == pytest.approx((19 / 99) ** 2, rel=0.15)

@@ -20,13 +20,13 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local import windows as local_windows
 from steadyscore.engines.local.checks import compare_readout, turn_mistake
 from steadyscore.engines.local.model import TransformersEngine
+from steadyscore.engines.local.shared import SharedBases
 from steadyscore.errors import ModelError, WindowTooLong
 from steadyscore.integrations import Ranker
 from steadyscore.scoring.mitigations import mitigate
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve.service import ModelOptions, open_model
 from steadyscore.serve.settings import Limits
-from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance, Window
 from steadyscore.training.check import config_mistakes
@@ -262,7 +262,7 @@ def test_what_sorting_cannot_do(tiny_engine, style, is_steady):
 def test_the_others_stand_where_the_constant_says(tiny_engine):
     """What a segment sees is a key that was turned: the same as a key read that much earlier."""
     with torch.inference_mode():
-        assert turn_mistake(tiny_engine.model) is None
+        assert turn_mistake(tiny_engine, tiny_engine.model) is None
     prompt, _ = unsorted(tiny_engine, POOL, (0, 1, 2, 3))
     (as_it_is,) = tiny_engine.slot_logits([prompt])
     with pytest.MonkeyPatch.context() as patched:
@@ -324,8 +324,8 @@ def test_a_whole_pool_is_order_free_and_a_cut_one_is_not(tiny_engine):
 
 def test_orders_of_a_set_are_read_once_and_counted_once(tiny_engine):
     scorer = Scorer(tiny_engine, TASK, Settings(prompt="set"))
-    scorer.score_orders(POOL, np.stack(orders_of(4, 5)), range(6))
-    assert scorer.tokens == len(scorer.prompt(POOL, Window(0, (0, 1, 2, 3))))
+    cost = scorer.score_orders(POOL, np.stack(orders_of(4, 5)), range(6)).cost
+    assert cost.tokens == len(scorer.prompt(POOL, Window(0, (0, 1, 2, 3))))
 
 
 def test_the_readout_gate_holds_for_set_windows(tiny_engine):

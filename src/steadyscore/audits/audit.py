@@ -9,98 +9,58 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 from ..collection import Data, Names, Source, name_columns, open_collection
 from ..engines import Backend, EngineOptions
-from ..engines.generator import Decoding
 from ..engines.kinds import check_address, check_reader, honoured, open_engine, parse_address
 from ..engines.python import open_object
-from ..errors import InputError, SteadyscoreError
+from ..errors import InputError, SteadyscoreError, UsageError
 from ..machine import console
 from ..machine.disk import explaining_os_errors, lock_folder, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
 from ..machine.places import Place, parse_place
 from ..machine.progress import bar, job
-from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
-from ..measures.reading import Reading
 from ..measures.threshold import Threshold
 from ..readers.outputs import reader_label
 from ..readers.reader import ask_reader
+from ..results.audit import Audit
+from ..results.figure import mean_figure
+from ..results.load import budget_values, load_run, match_threshold, same_evidence_control
+from ..results.measured_run import ReaderReport
+from ..results.screen import measure_tables
 from ..runs.folder import Run
 from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
 from ..runs.table import Scored
+from ..scoring.config import AuditConfig, AuditSettings, changed_settings, configure
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
-from ..scoring.parts import Worker
-from ..scoring.perturbation import PERTURBATIONS, Perturbation, score_perturbed
+from ..scoring.opening import check_use, in_precision_of, scorer_for
+from ..scoring.parts import Worker, score_on
+from ..scoring.perturbation import score_perturbed
 from ..scoring.ray_launcher import Cluster
 from ..scoring.rereads import noise_floor
-from ..scoring.score import GIVEN, AuditConfig, check_apart, check_query_ids, check_use, keep_scores, score_collection, scorer_for
+from ..scoring.score import GIVEN, check_apart, check_query_ids, cut_instances, keep_scores, score_collection
 from ..scoring.scorer import PoolScorer
-from ..scoring.workers import score_on
+from ..scoring.until import check_until, check_until_scorer, narrow
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure
-from .configuration import AuditSettings, configure
-from .figure import mean_figure
+from .audits import Audits
 from .folders import only_run_folder, run_folders
-from .load import budget_values, load_run, match_threshold, same_evidence_control
-from .result import Audit, Audits, ReaderReport
 from .score_arrays import GivenScores, read_any_scores
-from .table import measure_tables
 
 Scorers = Callable[[str, Sequence[str]], Any] | Any
 """An address, a Python callable, an object with `.predict` or `.rank`, an opened backend; or several, in a list or by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Additions:
-    """What an audit does in addition to scoring every permutation."""
-
-    mitigations: Sequence[str] = ()
-    """Served in another way, the first innermost."""
-    perturb: Sequence[Perturbation] = ()
-    """Also change the pool or the markers at a fixed order."""
-    readers: Sequence[str] = ()
-    """Frozen models that read the first candidates."""
-    reader_k: int = EVIDENCE
-    reader_decoding: Decoding = "greedy"
-    """How a verdict is read."""
-    ir: Sequence[str] = ()
-    """Further ranking measures that ir_measures knows."""
-    serving_permutations: int = 1
-    """Measure what a system that averages K permutations would decide."""
-    curve: bool = False
-    """Every measure at each serving budget too."""
-    apart_from: Sequence[Data] = ()
-    """Refuse data that shares queries or passages with these collections."""
-
-    def __post_init__(self) -> None:
-        listed = {"mitigations": self.mitigations, "perturb": self.perturb, "readers": self.readers, "ir": self.ir}
-        mistakes = [f"{name} is {value!r}: give a list." for name, value in listed.items() if isinstance(value, str)]
-        unknown = [] if isinstance(self.perturb, str) else [kind for kind in self.perturb if kind not in PERTURBATIONS]
-        mistakes += [f"there is no perturbation {kind!r}; there are {', '.join(PERTURBATIONS)}." for kind in unknown]
-        if mistakes:
-            raise InputError(mistakes)
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Where an audit is kept and what it says meanwhile."""
-
-    folder: Place | None = None
-    report: bool = True
-    quiet: bool = False
-    """No progress."""
-    command: Sequence[str] = ()
-    """What made the run, for its record."""
-    allow_scorer_change: bool = False
-    """Resume a run whose scorer has changed since; the run says so."""
-    say: Callable[[str], None] = field(default=console.say)
+READ_OF_SCORES = (
+    "cutoff", "match_retention", "keep_first", "keep_share", "threshold_protocol", "readout", "ties", "serving_permutations", "ir"
+)  # fmt: skip
+"""The settings that say something of scores that exist already."""
 
 
 def audit(
@@ -113,15 +73,6 @@ def audit(
     out: str | Place | None = None,
     config: AuditConfig | None = None,
     options: EngineOptions | None = None,
-    mitigations: Sequence[str] = (),
-    perturb: Sequence[Perturbation] = (),
-    readers: Sequence[str] = (),
-    reader_k: int = EVIDENCE,
-    reader_decoding: Decoding = "greedy",
-    ir: Sequence[str] = (),
-    serving_permutations: int = 1,
-    curve: bool = False,
-    apart_from: Sequence[Data] = (),
     report: bool = True,
     quiet: bool = False,
     command: Sequence[str] = (),
@@ -144,34 +95,33 @@ def audit(
 
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
     """
-    how = configure(config or AuditConfig(), **settings)
-    additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve, apart_from)
-    output = Output(None if out is None else parse_place(out), report, quiet, command, allow_scorer_change)
+    how = configure(config or AuditConfig(), settings)
+    place = None if out is None else parse_place(out)
     if scores is not None:
         if scorers is not None or data is not None:
             raise InputError("scores are measured as they are, without a scorer and data. Leave these out, or leave out scores.")
-        return audit_scores(read_any_scores(scores, relevance, name), how.threshold, additions, output, how.reading)
+        given = {"options": options, "on": on, "columns": columns, "allow_scorer_change": allow_scorer_change}
+        unread = [name for name in changed_settings(how) if name not in READ_OF_SCORES] + [name for name in given if given[name]]
+        if unread:
+            raise InputError(f"scores are measured and nothing is scored: leave out {', '.join(unread)}.")
+        parse_measures(list(how.ir))
+        with working_folder(place) as folder:
+            audits = [_audit_scores(read_any_scores(scores, relevance, name), how, folder, command)]
+            return write_results(audits, place, report)
     if name is not None:
         raise InputError("name is that of scores; a scorer is named in a mapping: {name: scorer}.")
     sources = [name_columns(one, columns) for one in list_sources(data)]
-    work = AuditWork(name_scorers(scorers), sources, how, options or EngineOptions(), additions, output)
+    engine = options or EngineOptions()
+    work = ScorerInput(name_scorers(scorers), sources, how, engine, place, quiet, command, allow_scorer_change)
     if on is not None:
-        score_on(on, work, output.say)
-    return audit_scorers(work)
+        if how.until is not None:
+            raise UsageError("until decides after every query, and workers score apart. Leave out one of on and until.")
+        score_on(on, work, console.say)
+    with working_folder(place) as folder:
+        return write_results(_audit_scorers(work, folder), place, report)
 
 
-def open_one(scorer: Any, data: Data, config: AuditConfig, options: EngineOptions | None, study: str) -> tuple[str, Any, Source]:
-    """The scorer, by its name, and the collection of a study that takes one of each; what is wrong with them at once."""
-    (name, one), *others = name_scorers(scorer).items()
-    if others:
-        raise InputError(f"{study} takes one scorer at a time, and {len(others) + 1} were given.")
-    (source,) = open_sources({name: one}, [data], Additions())
-    check_query_ids([source], config.cut)
-    check_use({name: one}, config, options)
-    return name, one, source
-
-
-def name_scorers(scorers: Scorers) -> dict[str, Any]:
+def name_scorers(scorers: Scorers) -> dict[str, object]:
     """Scorers by the name each goes by: its address, or what Python calls it."""
     given = scorers if isinstance(scorers, list | tuple | Mapping) else [] if scorers is None else [scorers]
     if not given:
@@ -193,8 +143,8 @@ def list_sources(data: Data) -> list[Data]:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditWork:
-    """An audit whose scoring is done by workers (`scoring.workers.Work`).
+class ScorerInput:
+    """Scorers and the data they are audited on, before any of it is opened; also what workers are told (`scoring.parts.Work`).
 
     Perturbations, readers and the noise floor are left to the call that collects: they are made from complete runs.
     """
@@ -203,169 +153,158 @@ class AuditWork:
     data: Sequence[Data]
     config: AuditConfig
     options: EngineOptions
-    additions: Additions
-    output: Output
+    folder: Place | None
+    """Where runs are kept; None keeps nothing."""
+    quiet: bool = False
+    command: Sequence[str] = ()
+    """What made the runs, for their records."""
+    allow_scorer_change: bool = False
 
-    @property
-    def quiet(self) -> bool:
-        return self.output.quiet
+    def open_sources(self) -> list[Source]:
+        """The collections, whose scorers, settings and cut fit."""
+        config = self.config
+        sources = open_sources(self.scorers, self.data, config)
+        check_query_ids(sources, config.cut)
+        check_apart(sources, config.cut, config.apart_from)
+        for source in sources:
+            check_until(
+                config, source.collection.name, list(cut_instances(source.instances(), config.cut)) if config.until else []
+            )
+        check_use(self.scorers, config, self.options, config.readers, config.perturb)
+        return sources
 
     def workers(self) -> Iterator[tuple[str, Worker]]:
         """A worker for every scorer on every collection; a scorer is opened before the first of its collections."""
-        if self.output.folder is None:
+        if self.folder is None:
             raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
-        sources = open_work(self)
-        places = run_folders(parse_place(self.output.folder), self.scorers, sources)
+        sources = self.open_sources()
+        places = run_folders(self.folder, self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]
             with job(f"loading {name}", unit="", hidden=self.quiet):
-                backend = open_backend(name, scorer, self.options)
+                backend = open_backend(name, scorer, in_precision_of(folders, scorer, self.options))
             for source, folder in zip(sources, folders, strict=True):
-                served = mitigate(scorer_for(backend, source.collection, self.config), self.additions.mitigations)
-                allowed = self.output.allow_scorer_change
-                worker = Worker(served, source, folder, self.config, self.output.command, allow_scorer_change=allowed)
+                served = mitigate(scorer_for(backend, source.collection, self.config), self.config.mitigations)
+                worker = Worker(served, source, folder, self.config, self.command, allow_scorer_change=self.allow_scorer_change)
                 yield f"{name} on {source.collection.name}", worker
 
 
-def audit_scorers(call: AuditWork) -> Audits:
+def _audit_scorers(given: ScorerInput, folder: Place) -> list[Audit]:
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
-    config, options, additions, output = call.config, call.options, call.additions, call.output
-    sources = open_work(call)
+    config, sources = given.config, given.open_sources()
     for source in sources:  # a run that cannot be matched is said before anything is scored
-        match_threshold(config.threshold, source.collection.name, additions.serving_permutations, config.reading)
-    with working_folder(output) as folder:
-        places = run_folders(folder, call.scorers, sources)
-        audits: list[Audit] = []
-        for name, scorer in call.scorers.items():
-            with job(f"loading {name}", unit="", hidden=output.quiet):
-                backend = open_backend(name, scorer, options)
-            for source in sources:
-                before = next((audit for audit in audits if audit.opened is source), None)
-                address = scorer if isinstance(scorer, str) else None
-                work = _Work(config, options, additions, output, source, places[name, source.name], address)
-                audits.append(_audit_one(backend, name, work, before))
-        return write_results(Audits(audits), folder, output)
+        match_threshold(config.threshold, source.collection.name, config.view)
+    places = run_folders(folder, given.scorers, sources)
+    audits: list[Audit] = []
+    for name, scorer in given.scorers.items():
+        with job(f"loading {name}", unit="", hidden=given.quiet):
+            options = in_precision_of([places[name, source.name] for source in sources], scorer, given.options)
+            backend = open_backend(name, scorer, options)
+        check_until_scorer(config, backend, name)
+        for source in sources:
+            before = next((audit for audit in audits if audit.opened is source), None)
+            audits.append(_audit_one(given, name, backend, source, places[name, source.name], before))
+    return audits
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """One scorer on one collection."""
-
-    config: AuditConfig
-    options: EngineOptions
-    additions: Additions
-    output: Output
-    source: Source
-    folder: Place
-    address: str | None
-    """The scorer's, where it has one."""
-
-
-def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -> Audit:
-    config, additions, source = work.config, work.additions, work.source
-    scorer = mitigate(scorer_for(backend, source.collection, config), additions.mitigations)
-    progress = bar(f"{name} on {source.collection.name}", work.output.quiet)
+def _audit_one(given: ScorerInput, name: str, backend: Backend, source: Source, folder: Place, before: Audit | None) -> Audit:
+    """One scorer on one collection; `before` is the audit of the first scorer of the call."""
+    config, quiet, address = given.config, given.quiet, given.scorers[name]
+    scorer = mitigate(scorer_for(backend, source.collection, config), config.mitigations)
+    progress = bar(f"{name} on {source.collection.name}", quiet)
+    by = match_threshold(config.threshold, source.collection.name, config.view)
     run = score_collection(
-        scorer, source, work.folder, config, command=list(work.output.command), progress=progress,
-        allow_scorer_change=work.output.allow_scorer_change,
+        scorer, source, folder, replace(config, threshold=by), command=list(given.command), progress=progress,
+        allow_scorer_change=given.allow_scorer_change,
     )  # fmt: skip
-    scoring = run.record["coverage"]
-    if scoring.get("tokens") and not additions.mitigations:
-        remember_speed(work.address or name, scoring["tokens"], scoring["seconds"])
+    scoring = run.record.coverage
+    if scoring and scoring.tokens and scoring.seconds is not None and not config.mitigations:
+        remember_speed(address if isinstance(address, str) else name, scoring.tokens, scoring.seconds)
     queries = run.read_queries()
-    own_name = scorer.name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
-    by = match_threshold(config.threshold, run.record["collection"], additions.serving_permutations, config.reading)
-    with lock_folder(work.folder):  # scoring has given it back
-        failed = _score_additions(scorer, run, queries, work)
-        reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
-        run.update_record(threshold=stored_threshold(by), reading=asdict(config.reading), name=own_name)
-    served = (additions.reader_k, additions.serving_permutations, config.reading, additions.reader_decoding)
-    first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
-    found = load_run(
-        run, config.threshold, additions.serving_permutations, first, reading=config.reading, queries=queries, source=source
-    )
-    if before is not None and additions.serving_permutations == 1:  # against the first scorer of the call
+    own_name = scorer.name if name != address else run.record.name  # a name that the caller gave stays with the run
+    if config.until is not None:  # what was scored of it
+        part = run.record.fingerprint
+        config = narrow(config, part.permutations or config.permutations, part.query_ids)
+    with lock_folder(folder):  # scoring has given it back
+        failed = _score_besides(scorer, run, queries, source, config, quiet)
+        reports = {reader: _read(run, queries, reader, source, given) for reader in config.readers}
+        run.update_record(threshold=stored_threshold(by), reading=config.view.reading, name=own_name)
+    asked = (config.reader_k, config.view, config.reader_decoding)
+    first = [reader_label(reader, *asked) for reader in config.readers[:1]] or None
+    measured = _measure(run, config, first, queries, source)
+    if before is not None and config.view.serving_permutations == 1:
         reports = {
             reader: replace(
                 report,
                 same_evidence={"against": before.name}
-                | same_evidence_control(before, found, reader, additions.reader_k, additions.reader_decoding)._asdict(),
+                | same_evidence_control(before, measured, reader, config.reader_k, config.reader_decoding)._asdict(),
             )
             for reader, report in reports.items()
         }
-    library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
     return replace(
-        found,
-        folder=None if work.output.folder is None else found.folder,
-        figures=found.figures | library,
+        measured,
         failed=failed,
         reader_reports=reports,
-        curve=budget_values(run, queries, config.threshold, reading=config.reading) if additions.curve else None,
+        curve=budget_values(run, queries, config.threshold, view=config.view) if config.curve else None,
     )
 
 
-def stored_threshold(by: Threshold) -> dict[str, Any]:
+def _measure(
+    run: Run, config: AuditConfig, readers: Sequence[str] | None, queries: Sequence[Scored], source: Source | None = None
+) -> Audit:
+    """A run measured as the configuration says, with the figures of further ranking measures; their library is imported only
+    where one is asked for.
+    """
+    audit = load_run(run, config.threshold, config.view, readers, queries=queries, source=source)
+    library = library_values(audit.queries, list(config.ir)) if config.ir else {}
+    return replace(audit, figures=audit.figures | {name: mean_figure(values) for name, values in library.items()})
+
+
+def stored_threshold(by: Threshold) -> dict[str, object]:
     """A threshold as a run keeps it: one that was matched to another run by the share that came of it."""
     return {name: value for name, value in asdict(by).items() if name != "retention_of"}
 
 
-def _score_additions(scorer: PoolScorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
+def _score_besides(
+    scorer: PoolScorer, run: Run, queries: Sequence[Scored], source: Source, config: AuditConfig, quiet: bool
+) -> dict[str, list[Failure]]:
     """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
     failed: dict[str, list[Failure]] = {}
-    if work.config.noise_floor or work.config.noise_reads:
-        floor, failed["noise-floor"] = noise_floor(
-            scorer,
-            work.source,
-            work.config,
-            run.read_noise(),
-            bar(f"{scorer.name}, noise floor", work.output.quiet),
-            run.write_noise,
-        )
+    if config.noise_floor or config.noise_reads:
+        progress = bar(f"{scorer.name}, noise floor", quiet)
+        floor, failed["noise-floor"] = noise_floor(scorer, source, config, run.read_noise(), progress, run.write_noise)
         if floor:
             run.write_noise(floor)
-    if work.additions.perturb:
-        progress = bar(f"{scorer.name}, perturbed", work.output.quiet)
-        kinds = [kind for kind in work.additions.perturb if "markers" not in kind or "markers" in honoured(scorer.backend)]
-        unmoved = score_perturbed(scorer, run, work.source, work.config, kinds, progress, scored=queries)
+    if config.perturb:
+        progress = bar(f"{scorer.name}, perturbed", quiet)
+        kinds = [kind for kind in config.perturb if "markers" not in kind or "markers" in honoured(scorer.backend)]
+        unmoved = score_perturbed(scorer, run, source, config, kinds, progress, scored=queries)
         failed |= {f"perturb {kind}": failures for kind, failures in unmoved.items()}
     return {flag: failures for flag, failures in failed.items() if failures}
 
 
-def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> ReaderReport:
-    additions = work.additions
-    found = ask_reader(
-        run, work.source, reader, scored=queries, k=additions.reader_k, serving_permutations=additions.serving_permutations,
-        reading=work.config.reading, decoding=additions.reader_decoding, options=work.options,
-        progress=bar(f"{reader} reads", work.output.quiet),
+def _read(run: Run, queries: Sequence[Scored], reader: str, source: Source, given: ScorerInput) -> ReaderReport:
+    config = given.config
+    answers = ask_reader(
+        run, source, reader, scored=queries, k=config.reader_k, view=config.view, decoding=config.reader_decoding,
+        options=given.options, progress=bar(f"{reader} reads", given.quiet),
     )  # fmt: skip
-    figures = {name: mean_figure(values) for name, values in found.values.items()}
-    return ReaderReport(additions.reader_k, figures, found.asked, found.failed, found.spent)
+    figures = {name: mean_figure(values) for name, values in answers.values.items()}
+    return ReaderReport(config.reader_k, figures, answers.asked, answers.failed, answers.spent)
 
 
 # -- before anything is scored
 
 
-def open_work(work: AuditWork) -> list[Source]:
-    """The collections of an audit, whose scorers, settings and cut were found to fit."""
-    config, additions = work.config, work.additions
-    sources = open_sources(work.scorers, work.data, additions)
-    check_query_ids(sources, config.cut)
-    check_apart(sources, config.cut, additions.apart_from)
-    check_use(work.scorers, config, work.options, additions.readers, additions.perturb)
-    return sources
-
-
-def open_sources(
-    scorers: Mapping[str, Any], data: Sequence[Data], additions: Additions, *, is_plan: bool = False
-) -> list[Source]:
+def open_sources(scorers: Mapping[str, Any], data: Sequence[Data], config: AuditConfig, *, is_plan: bool = False) -> list[Source]:
     """The collections, opened; whatever is named and cannot be used is refused, all at once: scoring may take hours."""
     sources: list[Source] = []
     checks: list[Callable[[], Any]] = [
         *(partial(parse_address if is_plan else check_address, one) for one in scorers.values() if isinstance(one, str)),
-        *(partial(check_reader, reader) for reader in additions.readers),
-        *(partial(check_address, reader) for reader in additions.readers if not is_plan),
-        *(partial(_open_source, one, sources, bool(additions.readers)) for one in data),
-        partial(parse_measures, list(additions.ir)),
+        *(partial(check_reader, reader) for reader in config.readers),
+        *(partial(check_address, reader) for reader in config.readers if not is_plan),
+        *(partial(_open_source, one, sources, bool(config.readers)) for one in data),
+        partial(parse_measures, list(config.ir)),
     ]
     mistakes: list[str] = []
     for check in checks:
@@ -392,53 +331,40 @@ def open_backend(name: str, scorer: Any, options: EngineOptions) -> Backend:
     return backend
 
 
-def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
-    """Further ranking measures, query by query; the library is imported only where one is asked for."""
-    return library_values(queries, list(names)) if names else {}
-
-
 # -- scores that exist
 
 
-def audit_scores(
-    given: GivenScores, threshold: Threshold, additions: Additions, output: Output, reading: Reading | None = None
-) -> Audits:
+def _audit_scores(given: GivenScores, config: AuditConfig, folder: Place, command: Sequence[str]) -> Audit:
     """Measure scores that somebody else gave."""
-    if threshold.retention_of is not None:
+    if config.threshold.retention_of is not None:
         raise InputError("scores in a file belong to no collection, so no run can be matched. Give a share to keep, such as 0.3.")
-    with working_folder(output) as folder:
-        place = only_run_folder(folder, GIVEN, given.name)
-        run = keep_scores(given.queries, given.name, given.digests, place, list(output.command))
-        how = reading or Reading()
-        run.update_record(
-            threshold=stored_threshold(threshold), reading=asdict(how), **({"notes": given.notes} if given.notes else {})
-        )
-        found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
-        library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
-        kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
-        return write_results(Audits([kept]), folder, output)
+    run = keep_scores(given.queries, given.name, given.digests, only_run_folder(folder, GIVEN, given.name), list(command))
+    notes = {"notes": given.notes} if given.notes else {}
+    run.update_record(threshold=stored_threshold(config.threshold), reading=config.view.reading, **notes)
+    return _measure(run, config, None, given.queries)
 
 
 # -- what is kept
 
 
 @contextmanager
-def working_folder(output: Output) -> Iterator[Place]:
+def working_folder(out: Place | None) -> Iterator[Place]:
     """The folder to work in: the one asked for, or one that goes with the call."""
-    if output.folder is not None:
-        yield output.folder
+    if out is not None:
+        yield out
         return
     with tempfile.TemporaryDirectory(prefix="steadyscore-") as folder:
         yield Path(folder) / "run"
 
 
-def write_results(audits: Audits, folder: Place, output: Output) -> Audits:
-    """Write tables, summary and page beside the runs."""
-    if output.folder is None:
-        return audits
-    with explaining_os_errors(folder):
-        write_tables(folder / MEASURES_FILE, measure_schema(), measure_tables(audits))
-        write_record(folder / SUMMARY_FILE, audits.to_json())
-    if output.report and not absent_modules(PAGE):
-        audits.page = audits.report(folder / "report")
-    return audits
+def write_results(audits: Sequence[Audit], out: Place | None, report: bool) -> Audits:
+    """Audits, after tables, summary and page were written next to their runs; without a place, of no folder."""
+    if out is None:
+        return Audits([replace(audit, folder=None) for audit in audits])
+    results = Audits(list(audits))
+    with explaining_os_errors(out):
+        write_tables(out / MEASURES_FILE, measure_schema(), measure_tables(results))
+        write_record(out / SUMMARY_FILE, results.to_json())
+    if report and not absent_modules(PAGE):
+        results.page = results.report(out / "report")
+    return results

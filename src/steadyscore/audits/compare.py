@@ -11,24 +11,23 @@ import numpy as np
 
 from ..errors import InputError
 from ..machine.bounds import Positive
-from ..measures.decisions import NOISE
-from ..measures.gains import Gains, gains, leader_reversals, quality_by_permutation
 from ..measures.intervals import DRAWS, Interval, Scheme, benjamini_hochberg, collection_mean, mean_interval, wins
 from ..measures.measurement import Measured, fewest_permutations
-from ..measures.observations import Observation, align, combine, discordance_of, leaders, levels_table
+from ..measures.pairing import Gains, Observation, align, combine, discordance_of, gains, leader_reversals, leaders, levels_table
 from ..measures.ranking import unless_nan
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
-from ..runs.folder import Run
+from ..measures.views import quality_by_permutation
+from ..results.audit import Audit
+from ..results.load import check_one_threshold
+from ..results.names import presentation_remarks, shared_remark, with_distinct_names
+from ..results.notes import failed_remarks
 from ..runs.table import Scored
 from ..tasks import TASKS
 from ..terms import Array, Readout, Ties
+from .audits import Audits, Given, collect_audits
 from .comparison import Comparison, Contrast, Disagreement, Gain, label_of
-from .decisions import DecisionAudit, is_measure, split_decisions
-from .load import Given, check_one_threshold, collect_audits, load_runs, reading_from
-from .names import presentation_remarks, shared_remark, with_distinct_names
-from .remarks import failed_remarks
-from .result import Audit, Audits
+from .other import OtherAudit, is_measure, split_audits, unknown_measure
 
 COMPARED = (
     "ndcg@10", "ndcg@1", "tau_psi", "order_spread@10", "overlap", "retained_f1", "f1_spread", "pair_flip", "gold_crossing",
@@ -36,7 +35,7 @@ COMPARED = (
 )  # fmt: skip
 """Measures that are compared where none is named and both sides have them."""
 
-Values = dict[str, dict[str, Measured | DecisionAudit]]
+Values = dict[str, dict[str, Measured | OtherAudit]]
 """variant -> collection -> measures, of one task"""
 ByTask = dict[str, Values]
 DECISIONS = "decisions"
@@ -94,24 +93,20 @@ def compare(
     """
     asked = dict.fromkeys([*(measures or ()), *(name for pair in discordance or () for name in pair)])
     if unknown := [name for name in asked if not is_measure(name)]:
-        raise InputError(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+        raise InputError([unknown_measure(name) for name in unknown])
     sideless = dict.fromkeys(name for pair in discordance or () for name in pair if better_end(name) == "neither")
     if sideless:
         raise InputError([f"{name} has no better side, so no winner; compare winners by other measures." for name in sideless])
-    reading, drawn = reading_from(readout, ties), Bootstrap(bootstrap, draws)
+    drawn = Bootstrap(bootstrap, draws)
 
-    decided, scored = split_decisions(audits)
+    decided, scored = split_audits(audits)
     if decided and scored:
         raise InputError("audits of decisions and audits of scores have no measure in common. Compare them apart.")
     if decided:
         return _compare_decisions(decided, baseline, measures, drawn)
 
-    def load(runs: Sequence[Run]) -> list[Audit]:
-        return load_runs(runs, threshold, serving_permutations, reading)
-
-    is_measured_anew = (threshold, serving_permutations, reading) != (None, 1, None)
-    loaded = collect_audits(audits, load, is_measured_anew=is_measured_anew)
-    _check_comparable(loaded)
+    loaded = collect_audits(audits, threshold, serving_permutations, readout, ties)
+    check_comparable(loaded)
     named = Audits(with_distinct_names(loaded))
     by_task = _by_task(named)
     names = list(dict.fromkeys(audit.name for audit in named))
@@ -121,7 +116,7 @@ def compare(
     rows = contrasts(by_task, against, measures or COMPARED, drawn)
     absent = [name for name in measures or COMPARED if name not in {row.measure for row in rows}]
     if not rows or (absent and measures):
-        needs = "`steadyscore measures list` says what it needs."
+        needs = "`steadyscore list measures` says what it needs."
         raise InputError([f"no two runs have {', '.join(absent)} to compare. {needs}", *presentation_remarks(named)])
     disagreements = [one for task, values in by_task.items() for one in _disagreements(values, task, discordance)]
     shown = {(one.quality, one.decision) for one in disagreements}
@@ -139,14 +134,14 @@ def compare(
 
 
 def _by_task(audits: Sequence[Audit]) -> ByTask:
-    found: ByTask = {}
+    by_task: ByTask = {}
     for audit in audits:
-        found.setdefault(audit.record["task"], {}).setdefault(audit.name, {})[audit.collection] = audit.measured
-    return found
+        by_task.setdefault(audit.record.task, {}).setdefault(audit.name, {})[audit.collection] = audit.measured
+    return by_task
 
 
 def _compare_decisions(
-    audits: Sequence[DecisionAudit], baseline: str | None, measures: Sequence[str] | None, bootstrap: Bootstrap
+    audits: Sequence[OtherAudit], baseline: str | None, measures: Sequence[str] | None, bootstrap: Bootstrap
 ) -> Comparison:
     """Audits of decisions against the first, or the one named, paired by state."""
     values: Values = {}
@@ -157,8 +152,9 @@ def _compare_decisions(
     if len(values) < 2:
         raise InputError(f"only {audits[0].name} is there to compare. Give an audit of another model on the same file too.")
     against = baseline or audits[0].name
-    names = measures or list(dict.fromkeys(name for audit in audits for name in audit.values if not name.endswith(NOISE)))
+    names = measures or list(dict.fromkeys(name for audit in audits for name in audit.compared))
     missing = [f"{audit.name}: {len(audit.failed)} states are in no mean." for audit in audits if audit.failed]
+    missing += [remark for audit in audits for remark in audit.remarks]
     for audit in (one for one in audits if one.name != against and one.collection in values.get(against, {})):
         base = values[against][audit.collection]
         missing += shared_remark(against, base.query_ids, audit.name, audit.query_ids, f"states of {audit.collection}")
@@ -176,16 +172,16 @@ def better_end(measure: str) -> str:
 
 def _drawn(audit: Audit) -> tuple[Any, ...]:
     """How the orders of a run came about."""
-    return tuple(audit.record["fingerprint"].get(key) for key in ("seed", "scheme"))
+    return audit.record.fingerprint.seed, audit.record.fingerprint.scheme
 
 
-def _check_comparable(audits: Sequence[Audit]) -> None:
+def check_comparable(audits: Sequence[Audit]) -> None:
     """Decisions can be paired only where one threshold and one reader made them."""
     if not audits:
         raise InputError("there is nothing to compare. Give audits of two scorers, or their run folders.")
     check_one_threshold(audits)
-    if len({audit.reading for audit in audits}) > 1:
-        raise InputError("these runs were audited with different readouts or tie rules. Give one for all: --readout, --ties.")
+    if len({audit.view.words() for audit in audits}) > 1:
+        raise InputError("these runs were audited with different readouts or tie rules. Give one readout and one ties for all.")
     for collection in dict.fromkeys(audit.collection for audit in audits):
         readers = {audit.reader for audit in audits if audit.collection == collection} - {None}
         if len(readers) > 1:
@@ -232,16 +228,16 @@ def _contrasts_of_task(
         own, theirs = [combine([(1, a), (0, b)]).values for a, b in pairs], [combine([(0, a), (1, b)]).values for a, b in pairs]
         better = better_end(name)
         won = wins(theirs, own) if better == "lower" else wins(own, theirs)
-        found = bootstrap.interval([a - b for a, b in zip(own, theirs, strict=True)], label_of(task))
+        difference = bootstrap.interval([a - b for a, b in zip(own, theirs, strict=True)], label_of(task))
         levels = collection_mean(own), collection_mean(theirs)
-        yield Contrast(task, variant, name, *levels, found, float("nan"), won.wins, len(pairs), better)
+        yield Contrast(task, variant, name, *levels, difference, float("nan"), won.wins, len(pairs), better)
 
 
-def _observed(name: str, collection: str, measured: Measured | DecisionAudit, measure: str) -> Observation:
+def _observed(name: str, collection: str, measured: Measured | OtherAudit, measure: str) -> Observation:
     """A measure of a run; of no query where it was not measured."""
-    found = measured.values.get(measure)
-    ids = tuple(measured.query_ids) if found is not None else ()
-    return Observation(name, "", 0, "", collection, ids, np.empty(0) if found is None else found)
+    values = measured.values.get(measure)
+    ids = tuple(measured.query_ids) if values is not None else ()
+    return Observation(name, "", 0, "", collection, ids, np.empty(0) if values is None else values)
 
 
 def disagreement(values: Values, quality: str, decision: str, task: str = "") -> Disagreement | None:
@@ -262,50 +258,50 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
     if not shared:
         return None
     first, second = ([one for one in side if one.collection in shared] for side in (first, second))
-    found = discordance_of(first, second, systems, better)
+    disagreeing = discordance_of(first, second, systems, better)
     named = [leaders(levels_table(side, systems)[1], systems, way) for side, way in zip((first, second), better, strict=True)]
     winners = {
         collection: (" and ".join(one), " and ".join(other))
         for collection, one, other in zip(levels_table(first, systems)[0], *named, strict=True)
         if set(one).isdisjoint(other)
     }
-    return Disagreement(task, quality, decision, found.discordant, found.collections, found.median, winners)
+    return Disagreement(task, quality, decision, disagreeing.discordant, disagreeing.collections, disagreeing.median, winners)
 
 
 def _on_shared_queries(values: Values, places: Sequence[tuple[str, str]], measure: str) -> list[Observation]:
     """A measure of some (variant, collection), on the queries for which all variants of a collection have it."""
-    found: list[Observation] = []
+    shared: list[Observation] = []
     for collection in dict.fromkeys(collection for _, collection in places):
         members = [_observed(v, c, values[v][c], measure) for v, c in places if c == collection]
         if set(members[0].query_ids).intersection(*(one.query_ids for one in members)):
             aligned = align(members)
             is_defined = ~np.isnan([one.values for one in aligned]).any(axis=0)
             if is_defined.any():
-                found += [replace(one, values=np.where(is_defined, one.values, np.nan)) for one in aligned]
-    return found
+                shared += [replace(one, values=np.where(is_defined, one.values, np.nan)) for one in aligned]
+    return shared
 
 
 def _disagreements(values: Values, task: str, pairs: Sequence[tuple[str, str]] | None) -> list[Disagreement]:
     """By the pairs asked for; else by the task's quality and the first of its decisions that there is."""
     chosen = [(TASKS[task].quality, name) for name in TASKS[task].decisions] if pairs is None else pairs
-    found = [one for pair in chosen if (one := disagreement(values, *pair, task=task))]
-    return found[:1] if pairs is None else found
+    disagreements = [one for pair in chosen if (one := disagreement(values, *pair, task=task))]
+    return disagreements[:1] if pairs is None else disagreements
 
 
 def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
     """Every variant against the baseline on the quality of its task, query by query."""
-    own = {(audit.record["task"], audit.collection): audit for audit in audits if audit.name == baseline}
+    own = {(audit.record.task, audit.collection): audit for audit in audits if audit.name == baseline}
     pairs: dict[tuple[str, str], list[tuple[Audit, Audit]]] = {}
     for audit in audits:
-        place = audit.record["task"], audit.collection
+        place = audit.record.task, audit.collection
         if audit.name != baseline and place in own:
             pairs.setdefault((place[0], audit.name), []).append((own[place], audit))
     for (task, variant), members in pairs.items():
         quality, k = TASKS[task].quality, TASKS[task].quality_cutoff
-        found = [moved for before, after in members if (moved := _gain(before, after, quality)) is not None]
-        if not found:
+        moves = [moved for before, after in members if (moved := _gain(before, after, quality)) is not None]
+        if not moves:
             continue
-        by, improving, regressing = (collection_mean([[value] for value in column]) for column in zip(*found, strict=True))
+        by, improving, regressing = (collection_mean([[value] for value in column]) for column in zip(*moves, strict=True))
         means = [_quality_differences(before, after, k) for before, after in members]
         reversals = sum(leader_reversals(differences, 0.0) for differences in means)
         yield Gain(task, variant, quality, improving, regressing, unless_nan(by), reversals, sum(map(len, means)))
@@ -318,8 +314,8 @@ def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:
         return None
     shaky = _observed(before.name, before.collection, before.measured, "tau_psi")
     known = [old, new, *([shaky] if shaky.query_ids else [])]
-    found = gains(*(one.values for one in align(known)))
-    return None if np.isnan(found.improving) else found
+    moved = gains(*(one.values for one in align(known)))
+    return None if np.isnan(moved.improving) else moved
 
 
 def _quality_differences(before: Audit, after: Audit, k: int) -> Array:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..machine.extras import check_installed
 from ..machine.names import short_repr
 from ..machine.places import Place
 from ..measures.intervals import Interval
 from ..measures.ranking import unless_nan
+from ..results.figure import Figure
+from ..results.notes import FLATTERS, notes
+from ..results.render import Printed
+from ..results.table import DETECTABLE, Cell, Column, Note, Row, Table, with_notes
 from ..tasks import TASKS
-from .remarks import FLATTERS, notes
-from .result import Audits
-from .table import html_table, text_table
+from ..terms import JsonObject
+from .audits import Audits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,17 +41,24 @@ class Contrast:
     collections: int
     better: str
 
-    def to_json(self) -> dict[str, Any]:
-        value, low, high, queries, *_ = self.difference
-        difference = {"value": value, "low": unless_nan(low), "high": unless_nan(high), "queries": queries}
-        return asdict(self) | {"difference": difference, "adjusted_p": unless_nan(self.adjusted_p)}
+    def to_json(self) -> dict[str, object]:
+        return asdict(self) | {"difference": self._interval(), "adjusted_p": unless_nan(self.adjusted_p)}
 
-    def cells(self) -> list[Any]:
-        """A row of the table."""
-        value, low, high, *_ = self.difference
-        between = f"{value:+.3f}" if math.isnan(low) else f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
+    def columns(self) -> dict[str, object]:
+        """A row of `Comparison.to_pandas`."""
+        return {name: value for name, value in self.to_json().items() if name != "difference"} | dict(self._interval())
+
+    def _interval(self) -> JsonObject:
+        value, low, high, queries, *_ = self.difference
+        return {"value": value, "low": unless_nan(low), "high": unless_nan(high), "queries": queries}
+
+    def row(self) -> Row:
+        """Its row of the table."""
+        value, low, high, queries, *_ = self.difference
+        difference = Figure(value, unless_nan(low), unless_nan(high), queries)
         won, p = f"{self.wins}/{self.collections}", unless_nan(self.adjusted_p)
-        return [self.variant, self.measure, self.level, self.baseline_level, between, p, won, self.better]
+        values = (self.measure, self.level, self.baseline_level, difference, difference.detectable, p, won, self.better)
+        return Row(self.variant, tuple(map(Cell, values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +101,21 @@ class Gain:
     permutations: int
     """Permutations that were compared."""
 
-    def cells(self) -> list[Any]:
-        """A row of the table."""
-        reversed_ = f"{self.reversals}/{self.permutations}"
-        by = "-" if self.correlation is None else self.correlation
-        return [self.variant, self.measure, self.improving, self.regressing, by, reversed_]
+    def row(self) -> Row:
+        """Its row of the table."""
+        reversals = f"{self.reversals}/{self.permutations}"
+        values = (self.measure, self.improving, self.regressing, self.correlation, reversals)
+        return Row(self.variant, tuple(map(Cell, values)))
 
 
-GAIN_HEADER = ("variant", "measure", "not worse", "worse", "with tau_psi", "leader reversed")
+GAIN_COLUMNS = (
+    Column("measure"), Column("improving", "not worse"), Column("regressing", "worse"), Column("correlation", "with tau_psi"),
+    Column("reversals", "leader reversed"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Printed):
     """Every variant against the baseline, task by task. Prints as the tables of `steadyscore compare`."""
 
     baseline: str
@@ -118,15 +129,17 @@ class Comparison:
     """What was compared, under names that tell the audits apart."""
 
     @property
-    def header(self) -> tuple[str, ...]:
-        own = f"{self.baseline}'s"
-        return ("variant", "measure", "level", own, f"minus {self.baseline}", "adjusted p", "wins", "better")
+    def columns(self) -> tuple[Column, ...]:
+        difference = Column("difference", f"minus {self.baseline}", sign="+")
+        levels = Column("level"), Column("baseline_level", f"{self.baseline}'s")
+        tested = Column("detectable"), Column("adjusted_p", "adjusted p")
+        return (Column("measure"), *levels, difference, *tested, Column("wins"), Column("better"))
 
     @property
     def tasks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(contrast.task for contrast in self.contrasts))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As `steadyscore compare --json` prints it."""
         return {
             "baseline": self.baseline,
@@ -147,34 +160,27 @@ class Comparison:
         check_installed("to_pandas()", "pandas")
         import pandas as pd
 
-        return pd.DataFrame([row | row.pop("difference") for row in self.to_json()["contrasts"]])
+        return pd.DataFrame([contrast.columns() for contrast in self.contrasts])
 
     def report(self, folder: str | Place) -> Place:
         """Write the page of all audits, with quality against decision; returns its path."""
         return self.audits.report(folder)
 
-    def __str__(self) -> str:
-        parts = [
-            *(f"{title}\n" * bool(title) + text_table(header, rows) for title, header, rows in self._tables()),
-            *self._remarks(),
-        ]
-        return "\n".join(parts).rstrip("\n")
-
     def __repr__(self) -> str:
         variants = dict.fromkeys(contrast.variant for contrast in self.contrasts)
         return short_repr(self, f"with {self.baseline}: {', '.join(variants)}; {len(self.contrasts)} contrasts")
 
-    def _repr_html_(self) -> str:
-        tables = (f"<p>{escape(title)}</p>" * bool(title) + html_table(header, rows) for title, header, rows in self._tables())
-        return "".join(tables) + "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
+    def tables(self) -> list[Table]:
+        """A table for each task, which has a title where there are several; below it the gains, query by query."""
+        return with_notes([*self._tables()], [*map(Note, [DETECTABLE, *self._remarks()])])
 
-    def _tables(self) -> Iterator[tuple[str, Sequence[str], list[list[Any]]]]:
-        """Title, header and rows of every table; one task needs no title."""
+    def _tables(self) -> Iterator[Table]:
         for task in self.tasks:
             title = self._label(task) if len(self.tasks) > 1 else ""
-            yield title, self.header, [contrast.cells() for contrast in self.contrasts if contrast.task == task]
-            if moved := [gain.cells() for gain in self.gains if gain.task == task]:
-                yield f"{self._label(task)}, query by query", GAIN_HEADER, moved
+            rows = tuple(contrast.row() for contrast in self.contrasts if contrast.task == task)
+            yield Table(self.columns, rows, title, "variant", "variant")
+            if moved := tuple(gain.row() for gain in self.gains if gain.task == task):
+                yield Table(GAIN_COLUMNS, moved, f"{self._label(task)}, query by query", "variant", "variant")
 
     def _remarks(self) -> list[str]:
         many = len(self.tasks) > 1
@@ -182,7 +188,7 @@ class Comparison:
         return list(dict.fromkeys([*winners, *self.missing, *self.warnings()]))
 
     def _label(self, task: str) -> str:
-        members = [audit for audit in self.audits if audit.record["task"] == task]
+        members = [audit for audit in self.audits if audit.record.task == task]
         return f"{members[0].task.label} ({', '.join(dict.fromkeys(audit.collection for audit in members))})"
 
 

@@ -1,4 +1,4 @@
-"""Where the runs of an audit stand below `--out`: a folder for every scorer on every collection, however many there are."""
+"""The folders of an audit below `--out`: one for every scorer on every collection, however many there are."""
 
 from __future__ import annotations
 

@@ -5,26 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
-from typing import Any, cast
+from statistics import NormalDist
+from typing import cast
 from xml.etree import ElementTree
 
 from ..errors import GateFailed, InputError, UsageError
 from ..machine.bounds import parse_number
 from ..machine.names import short_repr
+from ..measures.intervals import FEWEST, LEVEL, Interval
 from ..measures.ranking import unless_nan
 from ..measures.threshold import Threshold
-from ..runs.folder import Run
+from ..results.audit import Audit
+from ..results.figure import ByQuery, Figure, paired_gain
+from ..results.missing import missing_queries
+from ..results.names import presentation_remarks
+from ..results.notes import NAMED
+from ..results.render import Printed
+from ..results.table import Cell, Column, Note, Row, Table
 from ..terms import Readout, Ties
-from .decisions import DecisionAudit, is_measure, split_decisions
-from .load import Given, collect_audits, load_run, reading_from
-from .missing import missing_queries
-from .remarks import NAMED
-from .result import Audit
-from .table import html_table, text_table
+from .audits import Given, collect_audits
+from .compare import better_end, check_comparable
+from .other import OtherAudit, is_measure, split_audits, unknown_measure
 
 MISSING = "missing queries"
-HEADER = ("run", "bound", "value", "result")
+COLUMNS = (Column("bound"), Column("value"), Column("result"))
+Z_LEVEL, Z_POWER = NormalDist().inv_cdf((1 + LEVEL) / 2), NormalDist().inv_cdf(0.8)
 TOLERANCE = 1e-9
 """What a sum of fractions may miss a bound by and still meet it: 1/3 + 1/3 + 1/3 + 0 over 4 is a little below 0.25."""
 
@@ -36,6 +41,8 @@ class Bound:
     measure: str
     least: float | None = None
     most: float | None = None
+    is_drop: bool = False
+    """Whether `most` bounds what the measure loses against a baseline, and not the measure: `--max-drop overlap=0.05`."""
 
     @property
     def number(self) -> float:
@@ -50,8 +57,15 @@ class Bound:
             digits += 1
         return f"{value:.{digits}f}"
 
+    @property
+    def what(self) -> str:
+        """What is bounded."""
+        if not self.is_drop:
+            return self.measure
+        return f"{'rise' if better_end(self.measure) == 'lower' else 'drop'} of {self.measure}"
+
     def __str__(self) -> str:
-        return f"{self.measure} {'<=' if self.least is None else '>='} {self.number:.10g}"
+        return f"{self.what} {'<=' if self.least is None else '>='} {self.number:.10g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +80,17 @@ class Check:
     """Queries of the run that are in no mean."""
     remarks: tuple[str, ...] = ()
     """What must be known to read the value."""
+    drop: Interval | None = None
+    """Of a bound on a drop: what is lost, paired by query; above zero is worse. The bound fails where the interval is beyond."""
 
     @property
     def ok(self) -> bool:
-        return self.bound.holds(self.value)
+        return self.bound.holds(self.value if self.drop is None else self.drop.low)
+
+    @property
+    def smallest_seen(self) -> float | None:
+        """The true drop that fails the bound in four of five cases, with as many queries that vary as much."""
+        return self.drop and self.bound.number + (self.drop.value - self.drop.low) * (1 + Z_POWER / Z_LEVEL)
 
     @property
     def reason(self) -> str:
@@ -77,18 +98,29 @@ class Check:
         if self.bound.measure == MISSING:
             missing = "1 query is" if self.missing == 1 else f"{self.missing} queries are"
             return f"{missing} missing. Run the same command again, or accept that with --allow-missing"
+        if self.drop is not None:
+            shown = [self.bound.shown(end, 4) for end in (self.value, self.drop.low, self.drop.high)]
+            return f"{self.bound} fails with {shown[0]} [{shown[1]}, {shown[2]}] on {self.drop.queries} queries"
         return f"{self.bound} " + (
             "is not measured" if math.isnan(self.value) else f"fails with {self.bound.shown(self.value, 4)}"
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         value = unless_nan(self.value)
         row = {"run": self.run, "bound": str(self.bound), "value": value, "ok": self.ok, "missing": self.missing}
+        if self.drop is not None:
+            row |= dict(zip(("low", "high", "queries"), self.drop[1:4], strict=True)) | {"smallest_seen": self.smallest_seen}
         return row | {"remarks": list(self.remarks)}
+
+    def cells(self) -> tuple[Cell, ...]:
+        """A row of the table."""
+        drop = self.drop and Figure(*self.drop[:4])
+        value = Cell(self.value, self.bound.shown(self.value)) if drop is None else Cell(drop)
+        return Cell(str(self.bound)), value, Cell("ok" if self.ok else "FAILED")
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Printed):
     """Every bound on every run. True where all hold; prints as the table of `steadyscore gate`."""
 
     checks: tuple[Check, ...]
@@ -99,49 +131,51 @@ class Gate:
         return tuple(dict.fromkeys(remark for check in self.checks for remark in check.remarks))
 
     @property
+    def failures(self) -> list[str]:
+        """A sentence for every bound that does not hold."""
+        return [f"{check.run}: {check.reason}" for check in self.checks if not check.ok]
+
+    @property
     def ok(self) -> bool:
-        return all(check.ok for check in self.checks)
+        return not self.failures
 
     def __bool__(self) -> bool:
         return self.ok
 
     def raise_if_failed(self) -> None:
         """Raise GateFailed with every bound that does not hold."""
-        if failed := [f"{check.run}: {check.reason}" for check in self.checks if not check.ok]:
-            raise GateFailed("; ".join(failed) + ".")
+        if self.failures:
+            raise GateFailed("; ".join(self.failures) + ".")
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         """As `steadyscore gate --json` prints it."""
         return [check.to_json() for check in self.checks]
 
     def to_junit(self) -> bytes:
         """As JUnit XML, which build servers show."""
-        failures = sum(not check.ok for check in self.checks)
-        suite = ElementTree.Element("testsuite", name="steadyscore gate", tests=str(len(self.checks)), failures=str(failures))
+        counts = {"tests": str(len(self.checks)), "failures": str(len(self.failures))}
+        suite = ElementTree.Element("testsuite", counts, name="steadyscore gate")
         for check in self.checks:
             case = ElementTree.SubElement(suite, "testcase", classname=check.run, name=str(check.bound))
             if not check.ok:
                 ElementTree.SubElement(case, "failure", message=check.reason)
         return cast(bytes, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
-    def _rows(self) -> list[list[Any]]:
-        return [[c.run, str(c.bound), c.bound.shown(c.value), "ok" if c.ok else "FAILED"] for c in self.checks]
-
-    def __str__(self) -> str:
-        return "\n".join([text_table(HEADER, self._rows()), *self.remarks])
+    def tables(self) -> list[Table]:
+        rows = tuple(Row(check.run, check.cells()) for check in self.checks)
+        return [Table(COLUMNS, rows, corner="run", key="run", notes=tuple(map(Note, self.remarks)))]
 
     def __repr__(self) -> str:
-        failed = [f"{check.run}: {check.reason}" for check in self.checks if not check.ok]
-        return short_repr(self, "; ".join([f"{len(self.checks) - len(failed)} of {len(self.checks)} bounds hold", *failed]))
-
-    def _repr_html_(self) -> str:
-        return html_table(HEADER, self._rows()) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
+        hold = f"{len(self.checks) - len(self.failures)} of {len(self.checks)} bounds hold"
+        return short_repr(self, "; ".join([hold, *self.failures]))
 
 
 def gate(
     *audits: Given,
     min: Mapping[str, float] | None = None,
     max: Mapping[str, float] | None = None,
+    max_drop: Mapping[str, float] | None = None,
+    baseline: Given | None = None,
     allow_missing: int = 0,
     threshold: Threshold | None = None,
     serving_permutations: int = 1,
@@ -150,36 +184,80 @@ def gate(
 ) -> Gate:
     """Check audits, or run folders, against bounds: `gate(audits, min={"overlap": 0.8}, max={"tau_psi": 0.1})`.
 
+    max_drop, baseline  `gate("runs/pr", max_drop={"overlap": 0.05}, baseline="runs/main")` fails where the 95 % interval of the
+                   drop, paired by query, is beyond the bound; a measure that is better lower drops by rising
     allow_missing  queries of each run that may be in no mean, as they could not be scored or read
     threshold, serving_permutations, readout, ties  how folders are measured; audits stay as they were measured
     """
-    bounds, reading = make_bounds(min or {}, max or {}), reading_from(readout, ties)
+    bounds = make_bounds(min or {}, max or {}, drops=max_drop or {})
+    if bool(max_drop) != (baseline is not None):
+        raise InputError("a drop is one against a baseline: give both, max_drop={'overlap': 0.05} and baseline='runs/main'.")
 
-    def load(runs: Sequence[Run]) -> list[Audit]:
-        return [load_run(run, threshold, serving_permutations, reading=reading) for run in runs]
+    def collect(given: Sequence[Given]) -> list[Audit | OtherAudit]:
+        decided, scored = split_audits(given)
+        return [*collect_audits(scored, threshold, serving_permutations, readout, ties, together=False), *decided]
 
-    decided, scored = split_decisions(audits)
-    is_measured_anew = (threshold, serving_permutations, reading) != (None, 1, None)
-    loaded = collect_audits(scored, load, is_measured_anew=is_measured_anew)
-    if not loaded and not decided:
+    loaded, before = collect(audits), collect([] if baseline is None else [baseline])
+    if not loaded:
         raise InputError("there is nothing to check. Give audits, or run folders.")
-    checks: list[Check] = []
-    for audit in loaded:
-        missing = missing_queries(audit, [bound.measure for bound in bounds])
-        others = ", ".join([query_id for query_id in missing if query_id not in audit.measured.coverage.failed][:NAMED])
-        unread = [f"{_name(audit)}: a reader or a perturbation misses {others}, which are in no mean of it."] if others else []
-        remarks = [*unread, *audit.remarks()]
-        checks += [replace(check, remarks=tuple(remarks)) for check in _check(audit, bounds, len(missing), allow_missing)]
-    for one in decided:
-        checks += _check(one, bounds, len(one.failed), allow_missing)
-    return Gate(tuple(checks))
+    return Gate(tuple(check for audit in loaded for check in _check(audit, bounds, before, allow_missing)))
 
 
-def _check(audit: Audit | DecisionAudit, bounds: Sequence[Bound], missing: int, allowed: int) -> list[Check]:
+def _check(audit: Audit | OtherAudit, bounds: Sequence[Bound], before: Sequence[Audit | OtherAudit], allowed: int) -> list[Check]:
+    """Every bound on one run; a drop is that from the run of the same collection in `before`."""
     if absent := [bound.measure for bound in bounds if bound.measure not in audit.figures]:
         raise InputError(f"{audit.folder or _name(audit)} has no {', '.join(absent)}; it has {', '.join(audit.figures)}.")
-    checks = [Check(_name(audit), bound, audit.figures[bound.measure].value, missing) for bound in bounds]
-    return [*checks, *([check_missing(_name(audit), missing, allowed)] if missing else [])]
+    missing, remarks = _missing(audit, bounds)
+    checks = [Check(_name(audit), b, audit.figures[b.measure].value, missing) for b in bounds if not b.is_drop]
+    if drops := [bound for bound in bounds if bound.is_drop]:
+        start = _baseline_of(audit, before)
+        checks += [Check(_name(audit), b, drop.value, missing, drop=drop) for b in drops if (drop := _drop(b, audit, start))]
+        remarks += presentation_remarks([one for one in (start, audit) if isinstance(one, Audit)])
+    checks += [check_missing(_name(audit), missing, allowed)] if missing else []
+    remarks += [
+        f"{check.run}: with {check.drop.queries} queries a {check.bound.what} of {check.smallest_seen:.3f} fails in four of five "
+        "cases, a smaller one less often."
+        for check in checks if check.drop is not None
+    ]  # fmt: skip
+    return [replace(check, remarks=tuple(remarks)) for check in checks]
+
+
+def _missing(audit: Audit | OtherAudit, bounds: Sequence[Bound]) -> tuple[int, list[str]]:
+    """Queries that are in no mean, and what must be known to read the figures."""
+    if not isinstance(audit, Audit):
+        return len(audit.failed), list(audit.remarks)
+    missing = missing_queries(audit, [bound.measure for bound in bounds])
+    others = ", ".join([query_id for query_id in missing if query_id not in audit.measured.coverage.failed][:NAMED])
+    unread = [f"{_name(audit)}: a reader or a perturbation misses {others}, which are in no mean of it."] if others else []
+    return len(missing), [*unread, *audit.remarks()]
+
+
+def _baseline_of(audit: Audit | OtherAudit, before: Sequence[Audit | OtherAudit]) -> Audit | OtherAudit:
+    """The run of a baseline on the same collection; of several, that of the scorer with the same name."""
+    alike = [one for one in before if one.collection == audit.collection and isinstance(one, Audit) is isinstance(audit, Audit)]
+    named = alike if len(alike) == 1 else [one for one in alike if one.name == audit.name]
+    if len(named) != 1:
+        there = ", ".join(map(_name, before)) or "nothing"
+        raise InputError(f"the baseline has {len(named) or 'no'} runs to hold {_name(audit)} against; it has {there}.")
+    if scored := [one for one in (*named, audit) if isinstance(one, Audit)]:
+        check_comparable(scored)
+    return replace(named[0], name="the baseline") if isinstance(named[0], Audit) else named[0]
+
+
+def _drop(bound: Bound, audit: Audit | OtherAudit, start: Audit | OtherAudit) -> Interval:
+    """What an audit loses against another, paired by query: above zero is worse."""
+    sides = [_by_query(start), _by_query(audit)]
+    drop = paired_gain(bound.measure, *(sides if better_end(bound.measure) == "higher" else sides[::-1]))
+    if drop is None:
+        raise InputError(
+            f"the baseline and {_name(audit)} share fewer than {FEWEST} queries that have {bound.measure}, which is too few to "
+            "tell a drop. Audit the same queries in both, and more of them."
+        )
+    return drop
+
+
+def _by_query(audit: Audit | OtherAudit) -> ByQuery:
+    return audit.measured if isinstance(audit, Audit) else audit
 
 
 def check_missing(run: str, missing: int, allowed: int) -> Check:
@@ -187,7 +265,7 @@ def check_missing(run: str, missing: int, allowed: int) -> Check:
     return Check(run, Bound(MISSING, most=allowed), float(missing), missing)
 
 
-def _name(audit: Audit | DecisionAudit) -> str:
+def _name(audit: Audit | OtherAudit) -> str:
     return f"{audit.name} on {audit.collection}"
 
 
@@ -195,38 +273,48 @@ def make_bounds(
     least: Mapping[str, float],
     most: Mapping[str, float],
     is_known: Callable[[str], bool] = is_measure,
-    listed: str = "`steadyscore.MEASURES` has them all",
+    listed: str = "`steadyscore.measures.MEASURES` has them all",
+    drops: Mapping[str, float] | None = None,
 ) -> list[Bound]:
     """Bounds by measure; every unknown measure is named at once, with where to find those that there are."""
-    if unknown := [name for name in {**least, **most} if not is_known(name)]:
-        raise InputError([f"unknown measure {name!r}; {listed}." for name in unknown])
-    numbers = [(name, value) for bounds in (least, most) for name, value in bounds.items()]
+    lost = drops or {}
+    if unknown := [name for name in {**least, **most, **lost} if not is_known(name)]:
+        raise InputError([unknown_measure(name, is_known, listed) for name in unknown])
+    if sideless := [name for name in lost if better_end(name) == "neither"]:
+        raise InputError([f"neither direction of {name} is better, so it cannot drop." for name in sideless])
+    if below := [name for name, value in lost.items() if value < 0]:
+        raise InputError([f"the drop of {name} that is allowed is below zero: give 0 or more." for name in below])
+    numbers = [(name, value) for bounds in (least, most, lost) for name, value in bounds.items()]
     if odd := [(name, value) for name, value in numbers if not isinstance(value, int | float) or not math.isfinite(value)]:
         raise InputError([f"the bound on {name} is {value!r}: give a number." for name, value in odd])
-    if not least and not most:
+    if not numbers:
         raise InputError('a gate needs at least one bound, for example min={"overlap": 0.8}.')
-    return [*(Bound(name, least=x) for name, x in least.items()), *(Bound(name, most=x) for name, x in most.items())]
+    both = [*(Bound(name, least=x) for name, x in least.items()), *(Bound(name, most=x) for name, x in most.items())]
+    return [*both, *(Bound(name, most=x, is_drop=True) for name, x in lost.items())]
 
 
 def parse_bounds(
     least: Sequence[str],
     most: Sequence[str],
     is_known: Callable[[str], bool] = is_measure,
-    listed: str = "`steadyscore measures list` prints them",
+    listed: str = "`steadyscore list measures` prints them",
+    drops: Sequence[str] = (),
 ) -> list[Bound]:
     """Bounds as typed, `name=value`; every mistake at once."""
     bounds: list[Bound] = []
     mistakes = []
-    for flag, texts in (("--min", least), ("--max", most)):
+    for flag, texts in (("--min", least), ("--max", most), ("--max-drop", drops)):
         for text in texts:
             name, _, number = text.partition("=")
-            value = parse_number(number)
-            bound = Bound(name, least=value) if flag == "--min" else Bound(name, most=value)
+            value, is_drop = parse_number(number), flag == "--max-drop"
+            bound = Bound(name, least=value) if flag == "--min" else Bound(name, most=value, is_drop=is_drop)
             if not is_known(name):
-                mistakes.append(f"{flag} {text}: unknown measure {name!r}; {listed}.")
+                mistakes.append(f"{flag} {text}: {unknown_measure(name, is_known, listed)}")
             elif math.isnan(value):
                 mistakes.append(f"{flag} {text}: write a number, for example {flag} {name}=0.8.")
-            elif any((other.measure, other.least is None) == (name, bound.least is None) for other in bounds):
+            elif is_drop and value < 0:
+                mistakes.append(f"{flag} {text}: a drop that is allowed is 0 or more.")
+            elif any((other.what, other.least is None) == (bound.what, bound.least is None) for other in bounds):
                 mistakes.append(f"{flag} {text}: {name} has such a bound already. Give one.")
             bounds.append(bound)
     if mistakes or not bounds:

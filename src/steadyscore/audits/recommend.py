@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from html import escape
-from typing import Any
 
 import numpy as np
 
@@ -22,16 +20,17 @@ from ..measures.measurement import fewest_permutations
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..models.adapter import shipped_findings
+from ..results.audit import Audit
+from ..results.figure import paired_gain
+from ..results.load import check_one_threshold, load_run, view_of
+from ..results.names import presentation_remarks, with_distinct_names
+from ..results.notes import failed_remarks, not_ahead, trained_otherwise
+from ..results.render import Printed
+from ..results.table import NOTHING, Cell, Column, Note, Row, Table
 from ..runs.find import find_run
 from ..runs.folder import Run
 from ..scoring.mitigations import count_windows
-from .figure import paired_gain
 from .gate import Bound
-from .load import check_one_threshold, load_run
-from .names import presentation_remarks, with_distinct_names
-from .remarks import failed_remarks, not_ahead, trained_otherwise
-from .result import Audit
-from .table import html_table, text_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +52,23 @@ class Option:
     is_certain: bool | None
     """The whole 95 % interval is on the right side."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
-    def cells(self, target: Bound) -> list[Any]:
-        """A row of the table."""
+    def row(self, target: Bound) -> Row:
+        """Its row of the table."""
         value = None if self.value is None else target.shown(self.value)
-        interval = "-" if self.low is None else f"[{self.low:.3f}, {self.high:.3f}]"
+        interval = NOTHING if self.low is None else f"[{self.low:.3f}, {self.high:.3f}]"
         reached = {None: "not measured", False: "no", True: "yes"}[self.is_reached]
-        windows = "-" if self.windows is None else f"{self.windows:.1f}"
-        certain = "yes, whole interval" if self.is_certain and self.is_reached else reached
-        return [self.scorer, self.serving_permutations, windows, value, interval, self.quality, certain]
+        cells = [
+            Cell(self.serving_permutations),
+            Cell(self.windows, None if self.windows is None else f"{self.windows:.1f}"),
+            Cell(self.value, value),
+            Cell(interval),
+            Cell(self.quality),
+            Cell("yes, whole interval" if self.is_certain and self.is_reached else reached),
+        ]
+        return Row(self.scorer, tuple(cells))
 
 
 def parse_target(text: str) -> Bound:
@@ -81,8 +86,8 @@ def parse_target(text: str) -> Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Recommendation:
-    """Every measured way of serving against a target. Prints as the table of `steadyscore recommend`."""
+class Recommendation(Printed):
+    """Every measured way of serving against a target. Prints as the table of `steadyscore compare --target`."""
 
     target: Bound
     options: tuple[Option, ...]
@@ -101,8 +106,8 @@ class Recommendation:
         """The cheapest option that reaches the target; None where none does."""
         return next((option for option in self.options if option.is_reached), None)
 
-    def to_json(self) -> dict[str, Any]:
-        """As `steadyscore recommend --json` prints it."""
+    def to_json(self) -> dict[str, object]:
+        """As `steadyscore compare --target ... --json` prints it."""
         return {
             "target": {"measure": self.target.measure, "value": self.target.number},
             "recommended": None if self.best is None else self.best.to_json(),
@@ -112,24 +117,20 @@ class Recommendation:
             "findings": list(self.findings),
         }
 
-    @property
-    def header(self) -> tuple[str, ...]:
-        return ("scorer", "K", "windows/query", self.target.measure, "95 % interval", self.quality, "reached")
-
-    def __str__(self) -> str:
-        table = text_table(self.header, [option.cells(self.target) for option in self.options])
-        return "\n".join([table, *self.sentences])
+    def tables(self) -> list[Table]:
+        columns = (
+            Column("serving_permutations", "K"), Column("windows", "windows/query"), Column(self.target.measure),
+            Column("interval", "95 % interval"), Column(self.quality), Column("reached"),
+        )  # fmt: skip
+        rows = tuple(option.row(self.target) for option in self.options)
+        return [Table(columns, rows, corner="scorer", key="scorer", notes=tuple(map(Note, self.sentences)))]
 
     def __repr__(self) -> str:
         return short_repr(self, f"for {self.target}: {self.best.scorer if self.best else 'no option reaches it'}")
 
-    def _repr_html_(self) -> str:
-        table = html_table(self.header, [option.cells(self.target) for option in self.options])
-        return table + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
-
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What stands below the table."""
+        """The sentences below the table."""
         return (*self.missing, *self.advice, *self.findings, self.conclusion)
 
     @property
@@ -184,16 +185,15 @@ def _advice(audits: Sequence[Audit]) -> list[str]:
 
 def _findings(audit: Audit) -> list[str]:
     """What the card of a shipped adapter says of it; nothing of any other scorer."""
-    identity = audit.record["fingerprint"].get("scorer", {}).get("adapter")
-    found = [f"{'helps' if one['helps'] else 'does not help'} on {one['collection']}: {one['sentence']}"
-             for one in (shipped_findings(identity) if identity else [])]  # fmt: skip
-    purpose = ["shows the method on two cores and does not compete with larger scorers."] if found else []
-    return [f"{audit.name} {sentence}" for sentence in purpose + found]
+    adapter = audit.record.fingerprint.adapter
+    findings = list(map(str, shipped_findings(adapter.get("sha256")))) if adapter else []
+    purpose = ["shows the method on two cores and does not compete with larger scorers."] if findings else []
+    return [f"{audit.name} {sentence}" for sentence in purpose + findings]
 
 
 def _is_order_free(audit: Audit) -> bool:
     """Whether no order can move the scorer: it reads one candidate at a time, or the pool as a set."""
-    return audit.record["fingerprint"].get("width") == 1 or bool(audit.record.get("capabilities", {}).get("order_free"))
+    return audit.record.fingerprint.width == 1 or audit.record.is_order_free
 
 
 def _better_and_steadier(free: Audit, other: Audit) -> list[str]:
@@ -202,7 +202,7 @@ def _better_and_steadier(free: Audit, other: Audit) -> list[str]:
     steadiness = [audit.figures["tau_psi"].value for audit in (free, other) if "tau_psi" in audit.figures]
     if ahead is None or ahead.value <= 0 or len(steadiness) < 2 or steadiness[0] >= steadiness[1]:
         return []
-    way = "scores every candidate alone" if free.record["fingerprint"].get("width") == 1 else "reads the pool as a set"
+    way = "scores every candidate alone" if free.record.fingerprint.width == 1 else "reads the pool as a set"
     lead = f"{quality} {ahead.value:+.3f} [{ahead.low:+.3f}, {ahead.high:+.3f}]"
     better = f"better ({lead})" if ahead.low > 0 else f"ahead, which {ahead.queries} queries do not settle ({lead})"
     moves = f"tau_psi {steadiness[0]:.3f} against {steadiness[1]:.3f}"
@@ -210,9 +210,9 @@ def _better_and_steadier(free: Audit, other: Audit) -> list[str]:
 
 
 def _check_one_collection(pilot: Run, others: Sequence[Run]) -> None:
-    here = pilot.record["collection"]
-    if elsewhere := [run for run in others if run.record["collection"] != here]:
-        named = " and ".join(f"{run.folder} is a run on {run.record['collection']}" for run in elsewhere)
+    here = pilot.record.collection
+    if elsewhere := [run for run in others if run.record.collection != here]:
+        named = " and ".join(f"{run.folder} is a run on {run.record.collection}" for run in elsewhere)
         raise InputError(f"{named}, the pilot {pilot.folder} one on {here}. Give runs on {here} only.")
 
 
@@ -220,7 +220,7 @@ def _at_every_budget(pilot: Run, threshold: Threshold | None) -> list[Audit]:
     """The pilot as it is served at K = 1, 2, ...: a flip needs two disjoint ensembles."""
     queries = pilot.read_queries()
     most = max(fewest_permutations(queries) // 2, 1)
-    return [load_run(pilot, threshold, budget, queries=queries) for budget in range(1, most + 1)]
+    return [load_run(pilot, threshold, view_of(pilot, budget), queries=queries) for budget in range(1, most + 1)]
 
 
 def windows_per_query(audit: Audit) -> float | None:
@@ -228,11 +228,11 @@ def windows_per_query(audit: Audit) -> float | None:
 
     Of scores that were given, from the windows they name; None where they name none.
     """
-    made = audit.record["fingerprint"]
-    if "width" not in made:
+    made = audit.record.fingerprint
+    if "width" not in made.keys:
         named = [len(np.unique(row)) for query in audit.queries if query.windows is not None for row in query.windows]
         return float(np.mean(named)) if named else None
-    costs = [count_windows(len(query.candidate_ids), made.get("width"), made.get("mitigations", ())) for query in audit.queries]
+    costs = [count_windows(len(query.candidate_ids), made.width, made.mitigations) for query in audit.queries]
     return float(np.mean(costs))
 
 
@@ -249,8 +249,8 @@ def _option(audit: Audit, target: Bound, price: float | None) -> Option:
     return Option(
         scorer=audit.name,
         run=str(audit.folder) if audit.folder else "-",
-        serving_permutations=audit.serving_permutations,
-        windows=None if price is None else audit.serving_permutations * price,
+        serving_permutations=audit.view.serving_permutations,
+        windows=None if price is None else audit.view.serving_permutations * price,
         value=None if reached is None else reached.value,
         low=None if reached is None else reached.low,
         high=None if reached is None else reached.high,

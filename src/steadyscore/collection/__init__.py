@@ -23,7 +23,7 @@ from ..machine.disk import atomic, explaining_os_errors, is_there, local_file, m
 from ..machine.disk import cache_folder as cache_root
 from ..machine.names import nearest
 from ..machine.places import is_address
-from ..terms import Collection, Instance, TaskName
+from ..terms import Collection, Instance, JsonObject, TaskName
 from .catalogue import CATALOGUE
 from .columns import OURS
 from .files import Mistakes, Report, Unreadable, encode_line, lines, parse_line
@@ -127,18 +127,19 @@ def _from_table(table: Table, address: str, columns: Names, quiet: bool = False,
     if not quiet and (table.file or not names <= OURS):
         for remark in filter(None, (str(known), lacks)):
             _say_once(f"{address}: {remark}")
-    about: dict[str, Any] = {"task": known.task, "queries": len(records)}
-    return Source(address, Collection(**about | header), lambda: map(instance_from, records), lambda: _digest(records), columns)
+    about: dict[str, Any] = {"task": known.task, "queries": len(records), **header}
+    collection = Collection(**about)
+    return Source(address, collection, lambda: map(instance_from, records), lambda: _digest(records), columns)
 
 
 def _open_folder(address: str, folder: Path, quiet: bool) -> Source:
     """BEIR or TREC files with the run that is among them, or BM25, as their first stage; in memory."""
-    from .build import BuildRequest, folder_format, from_folder, own_collection
+    from .folders import BuildRequest, folder_format, from_passages, own_files, raise_mistakes_at_end
 
     format, split = folder_format(folder)
-    known, report = replace(own_collection(folder.absolute().name, format), split=split), Report()
-    collection, instances = from_folder(folder, BuildRequest(known), report)
-    records = [instance_record(instance) for instance in instances]
+    known, report = replace(own_files(folder.absolute().name, format), split=split), Report()
+    collection, instances = from_passages(folder, BuildRequest(known), report)
+    records = [instance_record(instance) for instance in raise_mistakes_at_end(instances, report)]
     stage = (collection.details or {})["first_stage"]["kind"]
     counts = [f"{count:,} {what}" for what, count in (report.dropped + report.notes).items()]
     counts += [] if are_judged(records) else [f"no judgements, so {NOT_JUDGED}"]
@@ -148,7 +149,7 @@ def _open_folder(address: str, folder: Path, quiet: bool) -> Source:
     return Source(address, collection, lambda: map(instance_from, records), lambda: _digest(records))
 
 
-def _digest(records: Iterable[dict[str, Any]]) -> str:
+def _digest(records: Iterable[JsonObject]) -> str:
     return hashlib.sha256(b"".join(map(encode_line, records))).hexdigest()
 
 

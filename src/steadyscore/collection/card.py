@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from ..tasks import TASKS
 from ..terms import Collection, Instance
@@ -13,7 +12,7 @@ from .catalogue import CATALOGUE
 from .responses import chance_level
 
 
-def collection_card(collection: Collection, instances: Iterable[Instance]) -> dict[str, Any]:
+def collection_card(collection: Collection, instances: Iterable[Instance]) -> dict[str, object]:
     """Sizes, golds, answers, verdicts, the chance level of response collections, and provenance."""
     grades: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
@@ -35,7 +34,7 @@ def collection_card(collection: Collection, instances: Iterable[Instance]) -> di
         without_gold += math.isnan(level)
     known = CATALOGUE.get(collection.name)
     details = collection.details or {}
-    made: dict[str, Any] = {
+    made: dict[str, object] = {
         "name": collection.name,
         "task": collection.task,
         "queries": queries,

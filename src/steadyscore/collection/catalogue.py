@@ -170,6 +170,12 @@ _KNOWN = (
 CATALOGUE: dict[str, Known] = {known.name: known for known in _KNOWN}
 
 
+def how_to_get(known: Known) -> str:
+    """The command that downloads a collection, or what to do by hand."""
+    by_hand = f"{known.obtain}; steadyscore data build {known.name} --from FOLDER"
+    return f"steadyscore data get {known.name}" if known.ir_datasets or known.hub else by_hand
+
+
 def count_mistake(name: str, queries: int, details: dict[str, Any], verdicts: int = 0) -> str | None:
     """Why a collection of the paper has another number of queries than its table, by the filters that made it; else None."""
     if (known := CATALOGUE.get(name)) is None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection
 from itertools import takewhile
 from typing import Any
 
+from ..terms import JsonObject
+
 Chat = list[tuple[str, str]]
 KEYS = (("role", "content"), ("from", "value"))
 """What the role and the text of a message are called."""
@@ -30,7 +32,7 @@ def _with_chats(cell: Any, make: Callable[[Chat], Any]) -> Any:
     return [_with_chats(one, make) for one in cell] if isinstance(cell, list) else cell
 
 
-def chats_as_text(cells: dict[str, Any], queries: Collection[str]) -> dict[str, Any]:
+def chats_as_text(cells: JsonObject, queries: Collection[str]) -> dict[str, object]:
     """The cells of a row without chats, and with a prompt of what they all begin with where no column is a query."""
     answers: list[Chat] = []
     for name, cell in cells.items():

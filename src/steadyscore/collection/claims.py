@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from ..terms import Verdict
+from ..terms import JsonObject, Verdict
 from .files import Report, field_value, records
 
 CLIMATE_FEVER: dict[str, Verdict | None] = {
@@ -20,7 +19,7 @@ def read_verdicts(path: Path, report: Report) -> dict[str, Verdict]:
     SciFact: a claim without evidence is NOT ENOUGH INFO, evidence of both kinds is a mistake. Climate-FEVER: DISPUTED claims
     carry no verdict (1,535 -> 1,381) and stay in the retrieval collection.
     """
-    found: dict[str, Verdict] = {}
+    verdicts: dict[str, Verdict] = {}
     for where, record in records([path], report):
         try:
             id = str(field_value(record, "claim_id" if "claim_id" in record else "id", (str, int)))
@@ -30,12 +29,12 @@ def read_verdicts(path: Path, report: Report) -> dict[str, Verdict]:
             continue
         if verdict is None:
             report.notes["DISPUTED claims, which carry no verdict"] += 1
-        elif found.setdefault(id, verdict) != verdict:
+        elif verdicts.setdefault(id, verdict) != verdict:
             report.mistakes.append(f"{where}: claim {id} occurs twice with different verdicts")
-    return found
+    return verdicts
 
 
-def _climate_fever(record: dict[str, Any]) -> Verdict | None:
+def _climate_fever(record: JsonObject) -> Verdict | None:
     label = field_value(record, "claim_label", (str, int))
     if isinstance(label, int) and 0 <= label < len(CLIMATE_FEVER):  # the hub keeps the label's place in this list
         label = list(CLIMATE_FEVER)[label]
@@ -44,7 +43,7 @@ def _climate_fever(record: dict[str, Any]) -> Verdict | None:
     return CLIMATE_FEVER[label]
 
 
-def _scifact(record: dict[str, Any]) -> Verdict:
+def _scifact(record: JsonObject) -> Verdict:
     evidence = field_value(record, "evidence", dict)
     labels = {field_value(rationale, "label", str) for document in evidence.values() for rationale in document}
     if unknown := labels - set(SCIFACT):

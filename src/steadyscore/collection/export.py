@@ -42,8 +42,8 @@ def export(folder: Path, format: str, instances: Iterable[Instance], name: str) 
                 put(qrels, (f"{instance.id}\t{id}\t{grade}\n" if beir else f"{instance.id} 0 {id} {grade}\n").encode())
             for rank, (candidate, score) in enumerate(zip(instance.pool, _scores(instance), strict=True), 1):
                 put("run.txt", f"{instance.id} Q0 {candidate.id} {rank} {score} {name}\n".encode())
-            found = ((instance.id, each.id, each.title, " ".join(each.text.split())) for each in instance.pool)
-            documents.add(found, report, wanted_only=False)
+            texts = ((instance.id, each.id, each.title, " ".join(each.text.split())) for each in instance.pool)
+            documents.add(texts, report, wanted_only=False)
         for id, title, text in documents.db.execute("select id, title, text from document order by place"):
             put("corpus.jsonl", encode_line({"_id": id, "title": title or "", "text": text}))
         report.stop_at_mistakes()

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import InputError
-from ..machine.json_keys import KeyTwice, keys_once
 from ..machine.unpacking import expanded_bytes, open_unpacked, text_columns
-from ..terms import Instance
+from ..terms import Instance, JsonObject
 from .format import instance_mistakes, instance_record
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -34,6 +33,19 @@ VARIABLE = re.compile(r"(?<= is ).*(?=, not )|'[^']*'|\([^)]*\)|[0-9]+")  # what
 def first_mistakes(mistakes: list[str], most: int = SHOWN) -> list[str]:
     """As many as a reader wants to see, and how many more there are."""
     return mistakes if len(mistakes) <= most else [*mistakes[:most], f"... and {len(mistakes) - most:,} more."]
+
+
+class KeyTwice(ValueError):
+    """Of an object that has a key twice one value would be lost, so it is refused by the key's name."""
+
+
+def keys_once(pairs: list[tuple[str, Any]]) -> JsonObject:
+    """An object, for the JSON decoder's `object_pairs_hook`."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise KeyTwice(f"an object has the key {twice!r} twice")
+    return record
 
 
 class Mistakes(list[str]):
@@ -142,8 +154,8 @@ def text_lines(path: Path, report: Report) -> Iterator[tuple[str, str]]:
 def records(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, Any]]:
     """Place and value of every record of files."""
     for path in paths:
-        start, found = numbered_records(path)
-        for number, record in found:
+        start, numbered = numbered_records(path)
+        for number, record in numbered:
             if isinstance(record, Unreadable):
                 report.mistakes.append(f"{start}{number}: {record}")
             else:
@@ -161,8 +173,8 @@ def numbered_records(path: Path) -> tuple[str, Iterator[tuple[int, Any]]]:
 
 
 def convert_records(
-    found: Iterable[tuple[str, Any]],
-    convert: Callable[[dict[str, Any], int], Instance],
+    records: Iterable[tuple[str, Any]],
+    convert: Callable[[JsonObject, int], Instance],
     report: Report,
     chosen: Container[int] | None = None,
 ) -> Iterator[Instance]:
@@ -172,7 +184,7 @@ def convert_records(
     out can be written. The caller raises the mistakes at the end.
     """
     seen: dict[str, str] = {}
-    for number, (where, record) in enumerate(found, 1):
+    for number, (where, record) in enumerate(records, 1):
         if chosen is not None and number not in chosen:
             continue
         try:
@@ -197,18 +209,23 @@ def convert_records(
             yield instance
 
 
-def field_value(record: dict[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
+def field_value(record: JsonObject, key: str, kind: type | tuple[type, ...]) -> Any:
     """A field of a source record, or the mistake that it is absent or of another kind."""
-    found = record.get(key)
-    if found is None:
+    value = record.get(key)
+    if value is None:
         raise ValueError(f'"{key}" is missing; its keys are {", ".join(map(str, record))}')
-    if not isinstance(found, kind):
+    if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        raise ValueError(f'"{key}" is a {type(found).__name__}, not a {" or ".join(each.__name__ for each in kinds)}')
-    return found
+        raise ValueError(f'"{key}" is a {type(value).__name__}, not a {" or ".join(each.__name__ for each in kinds)}')
+    return value
 
 
-def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+def field_list(record: JsonObject, key: str) -> list[Any]:
+    """A field of a source record that is a list where it is there."""
+    return [] if record.get(key) is None else list(field_value(record, key, list))
+
+
+def _parquet(path: Path) -> Iterator[JsonObject]:
     import pyarrow
     import pyarrow.parquet
 

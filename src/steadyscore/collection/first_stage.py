@@ -41,7 +41,7 @@ class FirstStage:
     b: float = BM25_SETTINGS["default"][1]
 
     @property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> dict[str, object]:
         settings = {"k1": self.k1, "b": self.b, "stemmer": "snowball-english", "stopwords": "lucene"}
         return {"kind": self.kind} | (settings if self.kind == "bm25" else {"source": self.argument})
 
@@ -85,7 +85,7 @@ def bm25(texts: Iterable[str], *, k1: float = 0.9, b: float = 0.4) -> Search:
     import Stemmer
 
     stemmer = Stemmer.Stemmer("english")
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "stopwords": STOPWORDS, "stemmer": stemmer, "token_pattern": TOKEN, "show_progress": False,
     }  # fmt: skip
     index = bm25s.BM25(k1=k1, b=b, method="lucene")

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
+from ..machine.names import shorten
 from ..tasks import TASKS
-from ..terms import Candidate, Collection, Instance, Verdict
+from ..terms import Candidate, Collection, Instance, JsonObject, Verdict
 
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 
@@ -118,7 +119,7 @@ def show_value(value: Any) -> str:
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
     text = json.dumps(value, ensure_ascii=False, default=str)  # in memory a value may be of any kind
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shorten(text, 60, "...")
 
 
 def _repeated(values: Iterable[Any]) -> list[Any]:
@@ -159,7 +160,7 @@ def id_of(record: Any) -> str | None:
     return str(id) if is_id(id) else None
 
 
-def collection_from(header: dict[str, Any]) -> Collection:
+def collection_from(header: JsonObject) -> Collection:
     """The header's own keys become fields, all others details. Without "chars" the default of terms holds; null keeps all."""
     own = ("name", "task", "instruction", "chars", "queries")
     return Collection(
@@ -197,18 +198,18 @@ def instance_from(record: dict[str, Any]) -> Instance:
     )
 
 
-def header_record(collection: Collection) -> dict[str, Any]:
+def header_record(collection: Collection) -> dict[str, object]:
     own = {"name": collection.name, "task": collection.task, "instruction": collection.instruction}
     counted = {"queries": collection.queries} if collection.queries is not None else {}
     kept = {key: value for key, value in own.items() if value is not None} | {"chars": collection.chars} | counted
     return {"collection": kept | {key: value for key, value in (collection.details or {}).items() if key not in kept}}
 
 
-def instance_record(instance: Instance) -> dict[str, Any]:
+def instance_record(instance: Instance) -> dict[str, object]:
     """The line of an instance: absent fields are left out."""
     pool = [
         {key: value for key in CANDIDATE_RULES if (value := getattr(candidate, key)) is not None} for candidate in instance.pool
     ]
-    record: dict[str, Any] = {"id": instance.id, "query": instance.query, "candidates": pool}
+    record: dict[str, object] = {"id": instance.id, "query": instance.query, "candidates": pool}
     rest = {"answers": list(instance.answers), "verdict": instance.verdict, "judged": instance.judged}
     return record | {key: value for key, value in rest.items() if value}

@@ -10,13 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..terms import Candidate, Instance
-from .files import Dropped, field_value
+from ..terms import Candidate, Instance, JsonObject
+from .files import Dropped, field_list, field_value
 
 PASSAGES, SUPPORTING = 10, 2
 
 
-def hotpotqa(record: dict[str, Any], number: int, aliases: Mapping[str, Sequence[str]] | None = None) -> Instance:
+def hotpotqa(record: JsonObject, number: int, aliases: Mapping[str, Sequence[str]] | None = None) -> Instance:
     """HotpotQA and 2WikiMultiHopQA, which share a layout, as published and as on the hub.
 
     `context` is [[title, [sentence, ...]], ...] or {"title": [...], "sentences": [...]}; `supporting_facts` likewise. 2Wiki adds
@@ -34,7 +34,7 @@ def hotpotqa(record: dict[str, Any], number: int, aliases: Mapping[str, Sequence
     return _instance(id, field_value(record, "question", str), passages, answers)
 
 
-def musique(record: dict[str, Any], number: int) -> Instance:
+def musique(record: JsonObject, number: int) -> Instance:
     """MuSiQue: questions with two supports, cut to ten passages: the supports and the first distractors, in the file's order."""
     if record.get("answerable") is False:
         raise Dropped("not answerable")
@@ -50,13 +50,13 @@ def musique(record: dict[str, Any], number: int) -> Instance:
     distractors = [place for place, (_, _, supporting) in enumerate(passages) if not supporting]
     kept = {place for place, passage in enumerate(passages) if passage[2]} | set(distractors[: PASSAGES - SUPPORTING])
     cut = [passage for place, passage in enumerate(passages) if place in kept]
-    answers = [field_value(record, "answer", str), *(record.get("answer_aliases") or [])]
+    answers = [field_value(record, "answer", str), *field_list(record, "answer_aliases")]
     return _instance(field_value(record, "id", str), field_value(record, "question", str), cut, answers)
 
 
-def aliases_of(record: dict[str, Any]) -> tuple[str, list[str]]:
+def aliases_of(record: JsonObject) -> tuple[str, list[str]]:
     """A line of 2Wiki's id_aliases.json: entity id and its other names."""
-    return field_value(record, "Q_id", str), [*(record.get("aliases") or []), *(record.get("demonyms") or [])]
+    return field_value(record, "Q_id", str), field_list(record, "aliases") + field_list(record, "demonyms")
 
 
 def _instance(id: str, question: str, passages: list[tuple[str, str, bool]], answers: list[str]) -> Instance:
@@ -74,19 +74,19 @@ def _instance(id: str, question: str, passages: list[tuple[str, str, bool]], ans
     return Instance(id, " ".join(question.split()), pool, answers=tuple(distinct))
 
 
-def _pairs(record: dict[str, Any], key: str, *columns: str) -> list[tuple[str, Any]]:
+def _pairs(record: JsonObject, key: str, *columns: str) -> list[tuple[str, Any]]:
     """(title, second) pairs of a field that is a list of pairs, the hub's columns, or either as a JSON string."""
-    found = field_value(record, key, (list, dict, str))
-    if isinstance(found, str):
+    pairs = field_value(record, key, (list, dict, str))
+    if isinstance(pairs, str):
         try:
-            found = json.loads(found)
+            pairs = json.loads(pairs)
         except json.JSONDecodeError:
             raise ValueError(f'"{key}" is a string that is not JSON') from None
-    if isinstance(found, dict):
-        second = next((found[column] for column in columns if column in found), None)
-        if second is None or len(found.get("title", ())) != len(second):
+    if isinstance(pairs, dict):
+        second = next((pairs[column] for column in columns if column in pairs), None)
+        if second is None or len(pairs.get("title", ())) != len(second):
             raise ValueError(f'"{key}" needs the columns title and {columns[0]}, of one length')
-        return list(zip(found["title"], second, strict=True))
-    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in found):
+        return list(zip(pairs["title"], second, strict=True))
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         raise ValueError(f'"{key}" is not a list of [title, {columns[0]}] pairs')
-    return [(title, second) for title, second in found]
+    return [(title, second) for title, second in pairs]

@@ -49,7 +49,7 @@ class Files:
 
 def find(folder: Path, format: str, split: str) -> Files:
     """The files of a folder; every absent or ambiguous one is named at once."""
-    mistakes, found = [], {}
+    mistakes, files = [], {}
     for role, patterns in ROLES[format].items():
         wanted = [pattern.format(split=split) for pattern in patterns]
         matching = ([path for path in sorted(folder.glob(pattern)) if path.is_file()] for pattern in wanted)
@@ -59,13 +59,13 @@ def find(folder: Path, format: str, split: str) -> Files:
         if role != "corpus" and len(matches) > 1:
             several = ", ".join(path.name for path in matches)
             mistakes.append(f"{folder}: {several} could all be the {role}; leave one, or choose with --split of `data build`.")
-        found[role] = matches
-    if format == "beir" and not found["qrels"] and (splits := sorted(path.stem for path in folder.glob("qrels/*.tsv"))):
+        files[role] = matches
+    if format == "beir" and not files["qrels"] and (splits := sorted(path.stem for path in folder.glob("qrels/*.tsv"))):
         mistakes.append(f"{folder}: qrels/{split}.tsv is absent; choose with --split of `data build` among {', '.join(splits)}.")
     if mistakes:
         raise InputError(mistakes)
-    qrels, run = (next(iter(found[role]), None) for role in ("qrels", "run"))
-    return Files(found["topics"][0], tuple(found["corpus"]), qrels, run)
+    qrels, run = (next(iter(files[role]), None) for role in ("qrels", "run"))
+    return Files(files["topics"][0], tuple(files["corpus"]), qrels, run)
 
 
 class Documents:
@@ -171,8 +171,8 @@ def instances(
         if not pool:
             report.dropped["queries without a first-stage candidate"] += 1
             continue
-        found = {candidate.id for candidate in pool}
-        outside = {id: grade for id, grade in judged.items() if grade > 0 and id not in found}
+        in_pool = {candidate.id for candidate in pool}
+        outside = {id: grade for id, grade in judged.items() if grade > 0 and id not in in_pool}
         yield Instance(query, text, tuple(pool), verdict=(verdicts or {}).get(query), judged=outside or None)
 
 
@@ -240,8 +240,8 @@ def _official_run(dataset: Any) -> Iterator[RunLine]:
     of_query: dict[str, list[tuple[str, float]]] = {}
     for scored in dataset.scoreddocs_iter():
         of_query.setdefault(scored.query_id, []).append((scored.doc_id, scored.score))
-    for query, found in of_query.items():
-        for rank, (document, score) in enumerate(sorted(found, key=lambda pair: -pair[1]), 1):
+    for query, pairs in of_query.items():
+        for rank, (document, score) in enumerate(sorted(pairs, key=lambda pair: -pair[1]), 1):
             yield "scoreddocs", query, document, rank, score
 
 

@@ -11,12 +11,11 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..terms import Array, Candidate, Instance
+from ..terms import Array, Candidate, Instance, JsonObject
 from .files import Dropped, field_value
 
 NECTAR_GOLDS = (3, 2, 2, 1, 1, 0, 0)
@@ -27,7 +26,7 @@ PPE_EACH = 4
 """At most this many correct and as many wrong responses are kept of PPE's 32."""
 
 
-def ultrafeedback(record: dict[str, Any], number: int) -> Instance:
+def ultrafeedback(record: JsonObject, number: int) -> Instance:
     """openbmb/UltraFeedback: four completions with an overall score, in source order."""
     completions = field_value(record, "completions", list)
     if len(completions) != 4:
@@ -40,18 +39,18 @@ def ultrafeedback(record: dict[str, Any], number: int) -> Instance:
     return _instance(f"ultrafeedback-{number}", field_value(record, "instruction", str), zip(texts, golds, strict=True))
 
 
-def rewardbench2(record: dict[str, Any], number: int) -> Instance:
+def rewardbench2(record: JsonObject, number: int) -> Instance:
     """allenai/reward-bench-2: chosen 3, rejected 0; the Ties subset, whose pools are not of four, falls out."""
     return _chosen_rejected(record, field_value(record, "id", (str, int)), 4)
 
 
-def rm_bench(record: dict[str, Any], number: int) -> Instance:
+def rm_bench(record: JsonObject, number: int) -> Instance:
     """THU-KEG/RM-Bench: three chosen and three rejected responses in three styles. Ids differ by domain."""
     id = field_value(record, "id", (str, int))
     return _chosen_rejected(record, f"{record['domain']}-{id}" if record.get("domain") else id, 6)
 
 
-def nectar(record: dict[str, Any], number: int) -> Instance:
+def nectar(record: JsonObject, number: int) -> Instance:
     """berkeley-nest/Nectar: seven ranked answers to the last human turn."""
     turns = re.split(r"\n\n(Human|Assistant):", field_value(record, "prompt", str))
     human = [text.strip() for speaker, text in zip(turns[1::2], turns[2::2], strict=True) if speaker == "Human"]
@@ -66,14 +65,15 @@ def nectar(record: dict[str, Any], number: int) -> Instance:
     return _instance(f"nectar-{number}", human[-1], zip(texts, golds, strict=True), hashed=True)
 
 
-def ppe(record: dict[str, Any], number: int) -> Instance:
+def ppe(record: JsonObject, number: int) -> Instance:
     """lmarena-ai/PPE-*-Best-of-K: up to four correct and four wrong of `response_1` ..., chosen by hash; needs one of each."""
     id = str(field_value(record, "question_id", (str, int)))
     keys = sorted((key for key in record if re.fullmatch(r"response_\d+", key)), key=lambda key: int(key[9:]))
     scores = field_value(record, "scores", list)
     if len(keys) != len(scores):
         raise ValueError(f"{len(keys)} responses but {len(scores)} scores")
-    both = [(record[key], 3 if score else 0) for key, score in zip(keys, scores, strict=True) if (record[key] or "").strip()]
+    texts = ["" if record[key] is None else str(field_value(record, key, str)) for key in keys]
+    both = [(text, 3 if score else 0) for text, score in zip(texts, scores, strict=True) if text.strip()]
     order = [both[place] for place in hash_order(id, len(both))]
     kept = [[pair for pair in order if pair[1] == gold][:PPE_EACH] for gold in (3, 0)]
     if not all(kept):
@@ -92,7 +92,7 @@ def chance_level(relevance: ArrayLike) -> Array:
     return level
 
 
-def _chosen_rejected(record: dict[str, Any], id: str | int, size: int) -> Instance:
+def _chosen_rejected(record: JsonObject, id: str | int, size: int) -> Instance:
     sides = [field_value(record, side, (list, str)) for side in ("chosen", "rejected")]
     chosen, rejected = ([side] if isinstance(side, str) else side for side in sides)
     if len(chosen) + len(rejected) != size:

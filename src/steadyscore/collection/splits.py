@@ -47,17 +47,17 @@ def split_parts(instances: Iterable[Instance], sizes: dict[str, int], dropped: C
     earlier: set[bytes] = set()
     for part, size in sizes.items():
         own: set[bytes] = set()
-        taken = 0
-        while taken < size:
+        count = 0
+        while count < size:
             instance = next(stream, None)
             if instance is None:
-                raise InputError(f"part {part} needs {size:,} queries, only {taken:,} are left. Lower --parts.")
+                raise InputError(f"part {part} needs {size:,} queries, only {count:,} are left. Lower --parts.")
             key = text_key(instance.query)
             if key in earlier:
                 dropped["queries whose text is in an earlier part"] += 1
                 continue
             own.add(key)
-            taken += 1
+            count += 1
             yield part, instance
         earlier |= own
 
@@ -77,13 +77,13 @@ def shared_queries(one: Iterable[Instance], other: Iterable[Instance]) -> list[s
     ids, texts = {}, {}
     for instance in one:
         ids[instance.id] = texts[text_key(instance.query)] = instance.id
-    found = []
+    shared = []
     for instance in other:
         if instance.id in ids:
-            found.append(f"query id {instance.id!r} is in both")
+            shared.append(f"query id {instance.id!r} is in both")
         elif (same := texts.get(text_key(instance.query))) is not None:
-            found.append(f"query {instance.id!r} has the text of {same!r}")
-    return found
+            shared.append(f"query {instance.id!r} has the text of {same!r}")
+    return shared
 
 
 def shared_mistakes(name: str, instances: Callable[[], Iterable[Instance]], others: Sequence[Data]) -> list[str]:

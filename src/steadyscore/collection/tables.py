@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..machine.unpacking import open_unpacked
+from ..terms import JsonObject
 from .files import BYTE_ORDER_MARK, Mistakes, Unreadable, explaining_read_errors, lines, numbered_records
 from .format import LARGEST
 
@@ -105,7 +106,7 @@ def _csv_rows(path: Path, separator: str) -> list[tuple[int, Any]]:
     return [(number, row) for number, row in enumerate(rows[1:-1], 2) if any(row.values())]
 
 
-def _arrow_rows(folder: Path) -> Iterator[dict[str, Any]]:
+def _arrow_rows(folder: Path) -> Iterator[JsonObject]:
     """The rows of what `Dataset.save_to_disk` wrote; what its `map` left in the folder is not of it."""
     import pyarrow as pa
 
@@ -122,7 +123,7 @@ def check_names(names: Sequence[str], start: str = "") -> None:
         raise InputError(f"{start}several columns are called {', '.join(again)}. Give each a name of its own.")
 
 
-def read_rows(data: Any) -> list[dict[str, Any]]:
+def read_rows(data: Any) -> list[dict[str, object]]:
     """The rows of a frame, a dataset or a list, as dicts."""
     has_rows = isinstance(data, Iterable) or any(hasattr(data, method) for method in ROWS)
     if isinstance(data, Mapping | bytes) or hasattr(data, "to_frame") or not has_rows:

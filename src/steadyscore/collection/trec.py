@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..machine.names import shorten
+from ..terms import JsonObject
 from .files import Report, lines, records, text_lines
 from .format import CONTROL, LARGEST, is_id
 
@@ -41,15 +43,15 @@ def falling_scores(scores: Sequence[float]) -> list[float]:
 def read_topics(path: Path, report: Report) -> dict[str, str]:
     """Query id -> text: JSON lines, TSV, or TREC's <top> blocks (their title)."""
     first = next(lines(path), (0, b""))[1].lstrip()
-    found: Iterable[tuple[str, Any, Any]]
+    rows: Iterable[tuple[str, Any, Any]]
     if first.startswith(b"{"):
-        found = ((where, _first(row, DOCUMENT_IDS), row.get("text")) for where, row in _objects([path], report))
+        rows = ((where, _first(row, DOCUMENT_IDS), row.get("text")) for where, row in _objects([path], report))
     elif first.startswith(b"<"):
-        found = _top_blocks(path, report)
+        rows = _top_blocks(path, report)
     else:
-        found = _tsv(path, report)
+        rows = _tsv(path, report)
     topics: dict[str, str] = {}
-    for where, id, text in found:
+    for where, id, text in rows:
         id, text = _id_text(id), " ".join(str(text or "").split())
         if not id or not text:
             report.mistakes.append(f"{where}: a query needs an id and a text")
@@ -87,13 +89,13 @@ def read_corpus(paths: Iterable[Path], report: Report) -> Iterator[Document]:
     """Place, id, title and text of every document: JSON lines, JSON, Parquet, or `id<TAB>text`."""
     for path in paths:
         if path.suffix != ".parquet" and not next(lines(path), (0, b""))[1].lstrip().startswith((b"{", b"[")):
-            found: Iterable[tuple[str, Any, Any, Any]] = ((where, id, None, text) for where, id, text in _tsv(path, report))
+            documents: Iterable[tuple[str, Any, Any, Any]] = ((where, id, None, text) for where, id, text in _tsv(path, report))
         else:
-            found = (
+            documents = (
                 (where, _first(row, DOCUMENT_IDS), row.get("title"), _first(row, DOCUMENT_TEXTS))
                 for where, row in _objects([path], report)
             )
-        for where, id, title, text in found:
+        for where, id, title, text in documents:
             if not (id := _id_text(id)):
                 report.mistakes.append(f"{where}: a document without an id; the id is one of {', '.join(DOCUMENT_IDS)}")
             else:
@@ -112,12 +114,12 @@ def read_trec_run(path: Path, report: Report) -> Iterator[RunLine]:
             report.mistakes.append(f"{where}: not a line of a run; give `query Q0 document rank score tag`")
             continue
         if not WHOLE_NUMBER.fullmatch(rank) or abs(int(rank)) > LARGEST:
-            report.mistakes.append(f"{where}: not a line of a run: the rank is {shorten(rank)}, not a whole number of 32 bits")
+            report.mistakes.append(f"{where}: not a line of a run: the rank is {_quoted(rank)}, not a whole number of 32 bits")
         elif score and not _is_finite(score):
-            report.mistakes.append(f"{where}: not a line of a run: the score is {shorten(score)}, not a finite number")
+            report.mistakes.append(f"{where}: not a line of a run: the score is {_quoted(score)}, not a finite number")
         elif score and WHOLE_NUMBER.fullmatch(score) and abs(int(score)) > 2**53:
             report.mistakes.append(
-                f"{where}: the score {shorten(score)} is a whole number beyond 2^53, of which neighbours become one"
+                f"{where}: the score {_quoted(score)} is a whole number beyond 2^53, of which neighbours become one"
             )
         elif mistake := _id_mistake(query, document):
             report.mistakes.append(f"{where}: {mistake}")
@@ -125,9 +127,9 @@ def read_trec_run(path: Path, report: Report) -> Iterator[RunLine]:
             yield where, query, document, int(rank), float(score) if score else None
 
 
-def shorten(value: str) -> str:
+def _quoted(value: str) -> str:
     """A field as a message shows it."""
-    return repr(value if len(value) <= 40 else value[:37] + "...")
+    return repr(shorten(value, 40, "..."))
 
 
 def _is_finite(text: str) -> bool:
@@ -144,10 +146,10 @@ def _id_mistake(*ids: str) -> str | None:
     if not all(ids):
         return "an id is empty; give the query and the document"
     odd = [id for id in ids if CONTROL.search(id)]
-    return f"id {shorten(odd[0])} holds a control character; ids are text of one line" if odd else None
+    return f"id {_quoted(odd[0])} holds a control character; ids are text of one line" if odd else None
 
 
-def _objects(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, JsonObject]]:
     for where, record in records(paths, report):
         if isinstance(record, dict):
             yield where, record
@@ -155,7 +157,7 @@ def _objects(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, dict[
             report.mistakes.append(f"{where}: is not a JSON object")
 
 
-def _first(row: dict[str, Any], keys: Iterable[str]) -> Any:
+def _first(row: JsonObject, keys: Iterable[str]) -> Any:
     return next((row[key] for key in keys if row.get(key) is not None), None)
 
 

@@ -1,14 +1,15 @@
-"""`steadyscore adapter`: look at, check, give a cutoff, merge, shrink and share adapters."""
+"""`steadyscore adapter`: choose, look at, check, give a cutoff, merge, shrink and share adapters."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..machine.extras import check_installed
-from ..machine.names import slug
+from ..machine.names import shorten, slug
 from ..machine.places import parse_place
 from ..measures.threshold import KEPT
 from ..models import adapter
@@ -16,12 +17,14 @@ from ..models.card import adapter_address, read_card
 from ..models.embedded import shipped_adapters
 from ..training import merge
 from ..training.cutoff import store_cutoff
-from . import add_json, examples, note_next, print_json, print_table, share
+from ..training.select import DECISION_MEASURES, Point, Rule, copy_selected, evaluated_on, read_points, select
 from .flags import add_columns, local_path
+from .shared import add_json, examples, note, note_next, print_json, print_table, share
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_select(actions.add_parser("select", help="choose a weight and a checkpoint by four rules side by side"))
     for action, summary in (
         ("show", "print the card"),
         ("verify", "open the adapter on its base and check base, prompt, grade tokens and weights"),
@@ -50,6 +53,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_select(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", nargs="+", type=local_path, metavar="DIR", help="training folders of one grid")
+    parser.add_argument(
+        "--decision", choices=DECISION_MEASURES, default="tau_psi", help="measure of the rule `decision` (default tau_psi)"
+    )
+    parser.add_argument(
+        "--rule",
+        choices=get_args(Rule),
+        default="highest_quality",
+        help="whose choice --out takes (default highest_quality, the paper's; quality may abstain)",
+    )
+    parser.add_argument("--out", type=local_path, metavar="DIR", help="copy the chosen adapter here")
+    add_json(parser)
+    examples(
+        parser,
+        "steadyscore adapter select adapters/first adapters/single",
+        "steadyscore adapter select adapters/first adapters/single --decision overlap --json",
+        "steadyscore adapter select adapters/first adapters/single --rule highest_quality --out adapters/chosen",
+    )
+
+
 def _add_cutoff(parser: argparse.ArgumentParser) -> None:
     fitted_on = parser.add_mutually_exclusive_group(required=True)
     fitted_on.add_argument(
@@ -65,6 +89,7 @@ def _add_cutoff(parser: argparse.ArgumentParser) -> None:
 
 
 NEEDS = {
+    "select": (),
     "show": (),
     "verify": ("torch", "transformers", "peft", "safetensors"),
     "cutoff": (),
@@ -77,6 +102,8 @@ NEEDS = {
 
 def run(args: argparse.Namespace) -> int:
     check_installed(f"adapter {args.action}", *NEEDS[args.action])
+    if args.action == "select":
+        return _select(args)
     shown = ACTIONS[args.action](args)
     if args.json:
         print_json(shown)
@@ -89,23 +116,53 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _halve(args: argparse.Namespace) -> dict[str, Any]:
+def _select(args: argparse.Namespace) -> int:
+    choices = select(read_points(args.folders), args.decision)
+    if args.json:
+        print_json([asdict(choice) for choice in choices])
+    else:
+        print_table(
+            ["rule", "run", "weight", "step", "quality", "tau_psi", "overlap", "reason"],
+            [[choice.rule, *_point_cells(choice.point), choice.reason] for choice in choices],
+        )
+    if args.out:
+        chosen = next(choice for choice in choices if choice.rule == args.rule)
+        if chosen.point is None:
+            advice = " --rule highest_quality takes the best point all the same." if args.rule == "quality" else ""
+            note(f"{args.rule} {chosen.reason}; nothing was copied.{advice}")
+            return 1
+        copy_selected(chosen.point, args.out)
+        note_next(args, "adapter", "cutoff", args.out, "--data", evaluated_on(chosen.point))
+    elif given := [choice.rule for choice in choices if choice.point and choice.rule in (args.rule, "highest_quality")]:
+        rule = args.rule if args.rule in given else given[0]
+        other = [] if args.decision == "tau_psi" else ["--decision", args.decision]
+        note_next(args, "adapter", "select", *args.folders, *other, "--rule", rule, "--out", "adapters/selected")
+    return 0
+
+
+def _point_cells(point: Point | None) -> list[object]:
+    if point is None:
+        return [None] * 6
+    return [point.folder, point.weight, point.step, point.quality, point.measures["tau_psi"], point.measures.get("overlap")]
+
+
+def _halve(args: argparse.Namespace) -> dict[str, object]:
     adapter.halve(args.folder, args.out)
     return {"out": str(args.out)}
 
 
 def _cutoff(args: argparse.Namespace) -> Mapping[str, Any]:
     how = {"columns": args.columns, "keep": args.match_retention, "quiet": args.quiet}
-    return store_cutoff(args.folder, args.data, run=args.audited, **how)
+    return asdict(store_cutoff(args.folder, args.data, run=args.audited, **how))
 
 
-def _merge(args: argparse.Namespace) -> dict[str, Any]:
+def _merge(args: argparse.Namespace) -> dict[str, object]:
     difference = merge.merge(args.folder, args.out, args.base, args.allow_base_mismatch)
     return {"out": str(args.out), "largest difference of a probe score": difference}
 
 
 ACTIONS: dict[str, Callable[[argparse.Namespace], Mapping[str, Any]]] = {
-    "show": lambda args: read_card(args.folder),
+    "show": lambda args: read_card(args.folder).to_json(),
     "verify": lambda args: merge.verify(args.folder, args.base, args.allow_base_mismatch),
     "cutoff": _cutoff,
     "merge": _merge,
@@ -129,7 +186,7 @@ def value_rows(values: Mapping[str, Any]) -> list[list[str]]:
         if isinstance(value, list) and all(isinstance(part, dict) for part in value):  # the held-out curve
             value = dict(enumerate(value, 1))
         parts = value.items() if isinstance(value, dict) and value else [("", value)]
-        rows += [[f"{name} {key}".strip(), _short(_text(part)) or "-"] for key, part in parts]
+        rows += [[f"{name} {key}".strip(), shorten(_text(part), 100, "...") or "-"] for key, part in parts]
     return rows
 
 
@@ -139,7 +196,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_text, value))
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else " ".join(str(value).split())
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 100 else text[:97] + "..."

@@ -4,58 +4,48 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import get_args
 
-from ..audits.audit import Additions, AuditWork, Output, audit_scorers, audit_scores
-from ..audits.load import reading_from
-from ..audits.score_arrays import read_any_scores
+from ..audits.audit import ScorerInput, audit
 from ..collection import name_columns
-from ..engines.generator import Decoding
+from ..integrations.trackers import LOGS, track
 from ..machine.disk import is_there
+from ..machine.extras import check_installed
 from ..machine.places import parse_place
-from ..measures.answers import EVIDENCE
-from ..measures.ir_library import parse_measures
-from ..measures.reading import Reading
-from ..measures.threshold import Threshold
+from ..measures.stopping import Until
+from ..scoring.config import AuditConfig, Cut
 from ..scoring.mitigations import MITIGATIONS
-from ..scoring.perturbation import PERTURBATIONS
-from ..scoring.score import AuditConfig, Cut
-from . import (
+from ..terms import PERTURBATIONS
+from .audit_decisions import READ_WITH_DECISIONS, run_decisions
+from .flags import add_columns, add_field, add_fields, add_settings, as_flag, mode_mistakes, scorers_by_name
+from .shared import (
     THRESHOLD_FLAGS,
     add_all,
-    add_budget,
     add_engine,
-    add_json,
+    add_format,
+    add_measuring,
     add_presentation,
-    add_reading,
     add_scorer_change,
-    add_threshold,
-    add_watch,
     can_draw_page,
+    config_of,
     engine_options,
     examples,
     name_failed,
-    note,
     note_after,
     print_audits,
     refuse,
-    settings_of,
-    threshold_of,
 )
-from .audit_decisions import READ_WITH_DECISIONS, run_decisions
-from .flags import add_columns, add_field, add_fields, mode_mistakes, positive, scorers_by_name
-from .workers import actor_mistakes, add_dry_run, add_workers, print_estimate, run_workers
+from .workers import add_dry_run, add_workers, print_estimate, run_share
 
 READ_WITH_SCORES = (
-    "scores", "relevance", "name", "out", "no_report", "all", "json", "ir", "serving_permutations", "readout", "ties",
-    *THRESHOLD_FLAGS,
+    "scores", "relevance", "name", "out", "no_report", "all", "json", "format", "track", "ir", "serving_permutations",
+    "readout", "ties", *THRESHOLD_FLAGS,
 )  # fmt: skip
 """The flags of an audit that say something about a file of scores."""
 QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
 
 
 def query_ids(text: str) -> tuple[str, ...]:
-    """The ids that a file lists, or that stand in the text itself."""
+    """The ids that a file lists, or the text itself."""
     lines = (
         Path(text).read_text(encoding="utf-8-sig").splitlines() if is_there(text) and Path(text).is_file() else text.split(",")
     )
@@ -88,62 +78,45 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=parse_place, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
-    add_fields(parser, AuditConfig, "seed scheme noise_floor noise_reads")
+    add_fields(parser, AuditConfig, "seed noise_floor")
     add_field(parser, Cut, "query_ids", type=query_ids, metavar="FILE|ID,...", help=QUERY_IDS)
-    parser.add_argument(
-        "--perturb",
-        nargs="+",
-        default=[],
-        choices=PERTURBATIONS,
-        help="also change the pool, the markers or the first stage's order",
-    )
-    parser.add_argument(
-        "--mitigation",
+    add_field(parser, AuditConfig, "perturb", nargs="+", type=str, choices=PERTURBATIONS)
+    add_field(
+        parser,
+        AuditConfig,
+        "mitigations",
+        flag="--mitigation",
+        dest="mitigations",
+        default=None,
         action="append",
-        default=[],
+        type=str,
         metavar="NAME[:N]",
         help=f"serve the scorer in another way: {', '.join([*MITIGATIONS, 'pine'])}; repeat it, the first is innermost",
     )
-    parser.add_argument(
-        "--reader", action="append", default=[], metavar="ADDRESS", help="a frozen model that reads the first candidates"
+    add_field(
+        parser,
+        AuditConfig,
+        "readers",
+        flag="--reader",
+        dest="readers",
+        default=None,
+        action="append",
+        type=str,
+        metavar="ADDRESS",
     )
-    parser.add_argument(
-        "--reader-k", type=positive, default=EVIDENCE, metavar="K", help=f"candidates a reader is shown (default {EVIDENCE})"
-    )
-    parser.add_argument(
-        "--reader-decoding",
-        choices=get_args(Decoding),
-        default="greedy",
-        help="how a verdict is read: token by token among the labels (default), or as the label likeliest as a whole",
-    )
-    parser.add_argument(
-        "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
-    )
-    parser.add_argument(
-        "--curve",
-        action="store_true",
-        help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
-    )
-    parser.add_argument(
-        "--apart-from",
-        nargs="+",
-        default=[],
-        metavar="NAME|FILE",
-        help="refuse data that shares a query (by id or text) or a candidate (by text) with these, such as what the scorer was "
-        "trained on",
-    )
+    add_field(parser, AuditConfig, "until", type=as_flag(Until.parse), metavar="BOUND")
+    add_field(parser, AuditConfig, "apart_from", nargs="+", type=str, metavar="NAME|FILE")
     add_dry_run(parser)
+    parser.add_argument("--track", choices=LOGS, help="also log every audit with this tracker, below --out and not online")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
     add_workers(parser)
     add_all(parser)
-    add_json(parser)
+    add_format(parser)
     add_presentation(parser)
-    add_threshold(parser)
-    add_reading(parser)
-    add_budget(parser)
+    add_measuring(parser)
     add_engine(parser)
-    add_watch(parser)
+    add_settings(parser, AuditConfig, "scheme noise_reads reader_k reader_decoding ir curve")
     examples(
         parser,
         "steadyscore audit --scorer smollm2-135m --data passages --queries 4 --pool 8 --permutations 4 --out runs/first",
@@ -152,29 +125,53 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def config_of(args: argparse.Namespace) -> AuditConfig:
-    return AuditConfig(
-        permutations=args.permutations,
-        seed=args.seed,
-        scheme=args.scheme,
-        settings=settings_of(args),
-        chars=args.chars,
-        cut=Cut(args.queries, args.pool, args.query_ids),
-        threshold=threshold_of(args) or Threshold(),
-        reading=reading_from(args.readout, args.ties) or Reading(),
-        noise_floor=args.noise_floor,
-        noise_reads=args.noise_reads,
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     if args.decisions:
         mode = "--decisions asks about the states of a file"
         return run_decisions(args, mode_mistakes(mode, arguments, args, READ_WITH_DECISIONS))
     if args.scores:
-        return _audit_scores(args)
-    is_renamed = args.mitigation and {"markers", "held-out-markers"} & {*args.perturb}
-    refuse(
+        refuse(*mode_mistakes("--scores measures a file and scores nothing", arguments, args, READ_WITH_SCORES))
+    else:
+        refuse(*_mistakes(args))
+    config, options = config_of(args), None if args.scores else engine_options(args)
+    scorers, allowed = scorers_by_name(args.scorer), args.allow_scorer_change
+    if args.track:
+        check_installed(f"--track {args.track}", args.track)
+    if args.dry_run or args.shard:
+        data = [name_columns(one, args.columns) for one in args.data]
+        if args.dry_run:
+            return print_estimate(args, data, config, engine_options(args))
+        work = ScorerInput(scorers, data, config, engine_options(args), args.out, args.quiet, args.command, allowed)
+        return run_share(args, work)
+    audits = audit(
+        scorers or None,
+        args.data or None,
+        scores=args.scores,
+        relevance=args.relevance,
+        name=args.name,
+        out=args.out,
+        config=config,
+        options=options,
+        report=args.out is not None and not args.no_report and can_draw_page(args.out),
+        quiet=args.quiet,
+        command=args.command,
+        allow_scorer_change=allowed,
+        on=args.on,
+        columns=args.columns,
+    )
+    if args.track:
+        track(audits, args.track, args.out or Path())
+    if not args.scores:
+        print_audits(audits, args)
+        return name_failed(audits) or note_after(args, audits)
+    print_audits(audits, args, Path(args.scores[0]).name if args.name is None and len(args.scores) == 1 else audits[0].name)
+    return note_after(args, audits)
+
+
+def _mistakes(args: argparse.Namespace) -> list[str]:
+    """What is wrong with the flags of an audit that scores."""
+    is_renamed = args.mitigations and {"markers", "held-out-markers"} & {*(args.perturb or ())}
+    return [
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
@@ -183,37 +180,8 @@ def run(args: argparse.Namespace) -> int:
         *([TIED] if args.ties == "input" and (args.serving_permutations > 1 or args.curve) else []),
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if is_renamed else []),
-        *actor_mistakes(args),
-    )
-    scorers, config = scorers_by_name(args.scorer), config_of(args)
-    data = [name_columns(one, args.columns) for one in args.data]
-    if args.dry_run:
-        return print_estimate(args, data, config, additions_of(args), engine_options(args))
-    work = AuditWork(scorers, data, config, engine_options(args), additions_of(args), output_of(args))
-    if (code := run_workers(args, work)) is not None:
-        return code
-    audits = audit_scorers(work)
-    print_audits(audits, args)
-    return name_failed(audits) or note_after(args, audits)
-
-
-def additions_of(args: argparse.Namespace) -> Additions:
-    return Additions(
-        mitigations=args.mitigation,
-        perturb=args.perturb,
-        readers=args.reader,
-        reader_k=args.reader_k,
-        reader_decoding=args.reader_decoding,
-        ir=args.ir,
-        serving_permutations=args.serving_permutations,
-        curve=args.curve,
-        apart_from=args.apart_from,
-    )
-
-
-def output_of(args: argparse.Namespace) -> Output:
-    report = args.out is not None and not args.no_report and can_draw_page(args.out)
-    return Output(args.out, report, args.quiet, args.command, args.allow_scorer_change, note)
+        *([NOT_SHARED] if args.until and (args.shard or args.on) else []),
+    ]
 
 
 def _too_many(args: argparse.Namespace) -> str:
@@ -221,15 +189,5 @@ def _too_many(args: argparse.Namespace) -> str:
     return f"{asked} averages more orders than the {args.permutations} that are scored. Lower it, or raise --permutations."
 
 
-TIED = "--ties input has no meaning in a mean of several orders: leave it out, or --serving-permutations and --curve."
-
-
-def _audit_scores(args: argparse.Namespace) -> int:
-    refuse(*mode_mistakes("--scores measures a file and scores nothing", arguments, args, READ_WITH_SCORES))
-    parse_measures(args.ir)
-    threshold = threshold_of(args) or Threshold()
-    reading = reading_from(args.readout, args.ties)
-    given = read_any_scores(args.scores, args.relevance, args.name)
-    audits = audit_scores(given, threshold, additions_of(args), output_of(args), reading)
-    print_audits(audits, args, Path(args.scores[0]).name if args.name is None and len(args.scores) == 1 else given.name)
-    return note_after(args, audits)
+TIED = "ties=input has no meaning in a mean of several orders: leave it out, or --serving-permutations and curve=yes."
+NOT_SHARED = "--until decides after every query, and workers score apart: leave out --until, or --shard and --on."

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from ..audits.decisions import audit_decisions, plan_decisions
 from ..audits.folders import decision_folders
-from . import can_draw_page, engine_options, note_failed, print_json, refuse
+from ..decision_models.audit import audit_decisions, plan_decisions
+from ..decision_models.result import write_decisions_report
 from .flags import scorers_by_name
+from .shared import can_draw_page, engine_options, form_of, note_failed, note_next, print_json, refuse
 
 READ_WITH_DECISIONS = (
-    "decisions", "scorer", "out", "dry_run", "no_report", "json", "permutations", "seed",
+    "decisions", "scorer", "out", "dry_run", "no_report", "json", "format", "permutations", "seed", "until",
     "concurrency", "rate", "retries", "timeout", "price", "cache",
 )  # fmt: skip
 """The flags of an audit that say something about decisions; identical requests are always asked."""
@@ -29,7 +30,7 @@ def run_decisions(args: argparse.Namespace, unread: list[str]) -> int:
     options, scorers = engine_options(args), scorers_by_name(args.scorer)
     if args.dry_run:
         plan = plan_decisions(args.decisions, args.permutations, args.seed, options.price)
-        print_json(plan.to_json()) if args.json else print(plan)
+        print_json(plan.to_json()) if form_of(args) == "json" else print(plan)
         return 0
     draws_page = not args.no_report and can_draw_page(args.out)
     out = args.out
@@ -43,18 +44,24 @@ def run_decisions(args: argparse.Namespace, unread: list[str]) -> int:
             seed=args.seed,
             options=options,
             quiet=args.quiet,
+            until=args.until,
         )
         for (name, address), folder in zip(scorers.items(), decision_folders(out, [*scorers]), strict=True)
     ]
-    page = None
-    if draws_page:
-        from ..report.decisions import write_decisions_report
-
-        page = write_decisions_report(audits, out / "report")
-    if args.json:
+    page = write_decisions_report(audits, out / "report") if draws_page else None
+    if (form := form_of(args)) == "json":
         print_json({"audits": [audit.to_json() for audit in audits]} | ({"report": str(page)} if page else {}))
+    elif form != "table":
+        print("\n".join(audit.to_format(form) for audit in audits), end="")
     else:
+        for audit in audits:
+            if audit.saved:
+                print(f"{audit.name} on {audit.collection}: {audit.saved}")
         print("\n\n".join(map(str, audits)))
         if page:
             print(f"report: {page!s}")
-    return max(note_failed(audit.failed, f"the states of {audit.name}", "answered") for audit in audits)
+    code = max(note_failed(audit.failed, f"the states of {audit.name}", "answered") for audit in audits)
+    if not code:
+        several = ("compare", out, "--baseline", audits[0].name)
+        note_next(args, *(several if len(audits) > 1 else ("gate", out, "--max", f"{audits[0].compared[0]}=0.1")))
+    return code

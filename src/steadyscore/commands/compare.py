@@ -1,4 +1,4 @@
-"""`steadyscore compare`: runs against a baseline, paired by collection and query."""
+"""`steadyscore compare`: runs against a baseline, paired by collection and query; or what serves a target most cheaply."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ import argparse
 from typing import get_args
 
 from ..audits.compare import Bootstrap, compare
-from ..audits.decisions import is_measure
+from ..audits.other import is_measure, unknown_measure
+from ..audits.recommend import recommend
 from ..machine.extras import PAGE, check_installed
 from ..machine.places import parse_place
 from ..measures.intervals import Scheme
-from . import add_budget, add_json, add_reading, add_threshold, examples, note_gate, print_json, refuse, threshold_of
-from .flags import add_field
+from .flags import add_field, mode_mistakes
+from .shared import (
+    THRESHOLD_FLAGS,
+    add_format,
+    add_measuring,
+    examples,
+    form_of,
+    note_gate,
+    print_result,
+    refuse,
+    threshold_of,
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,22 +46,37 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", type=parse_place, metavar="DIR", help="also write a page with the quality-against-decision figure"
     )
-    add_threshold(parser)
-    add_reading(parser)
-    add_budget(parser)
-    add_json(parser)
+    parser.add_argument(
+        "--target",
+        metavar="MEASURE=VALUE",
+        help="instead name the cheapest way of serving that reaches it, such as overlap=0.8 or tau_psi=0.1: the first run's "
+        "permutations are averaged at every budget K, the others are taken as they are",
+    )
+    add_measuring(parser)
+    add_format(parser)
     examples(
         parser,
         "steadyscore compare runs/planted",
         "steadyscore compare runs/planted --baseline synthetic:slot:0.2 --measures tau_psi overlap --json",
+        "steadyscore compare runs/planted --format latex",
         "steadyscore compare runs/planted --bootstrap queries --discordance tau_psi overlap --per-query",
+        "steadyscore compare runs/planted/responses/synthetic-slot runs/planted/responses/synthetic-none --target overlap=0.8",
     )
 
 
+READ_WITH_TARGET = ("runs", "target", "json", "format", *THRESHOLD_FLAGS)
+"""The flags that say something about a target."""
+
+
 def run(args: argparse.Namespace) -> int:
+    if args.target:
+        refuse(*mode_mistakes("--target asks what reaches a bound", arguments, args, READ_WITH_TARGET))
+        recommendation = recommend(*args.runs, target=args.target, threshold=threshold_of(args))
+        print_result(args, recommendation)
+        return 0
     named = [*(args.measures or ()), *(name for pair in args.discordance or () for name in pair)]
     if unknown := [name for name in named if not is_measure(name)]:
-        refuse(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+        refuse(*map(unknown_measure, unknown))
     if args.report:
         check_installed("--report", *PAGE)
     comparison = compare(
@@ -67,11 +93,8 @@ def run(args: argparse.Namespace) -> int:
         per_query=args.per_query,
     )
     page = comparison.report(args.report) if args.report else None
-    if args.json:
-        print_json(comparison.to_json())
-        return 0
-    print(comparison)
-    if page:
+    print_result(args, comparison)
+    if page and form_of(args) == "table":
         print(f"report: {page!s}")
     if comparison.audits:
         note_gate(args, comparison.audits, *args.runs)

@@ -1,4 +1,4 @@
-"""`steadyscore data`: list, get, check, show, build and export collections."""
+"""`steadyscore data`: list, get, check, show, build and export collections; get embedded models."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from ..collection import EMBEDDED, cache_folder, check, location, names, open_collection, path_of, read_instances, write
-from ..collection.build import FORMATS, BuildRequest, from_folder, from_hub, own_collection
-from ..collection.catalogue import CATALOGUE, Known, count_mistake
+from ..collection.build import FORMATS, from_folder, from_hub, own_collection
+from ..collection.catalogue import CATALOGUE, Known, count_mistake, how_to_get
 from ..collection.export import EXPORT_FORMATS, export
 from ..collection.files import Report
 from ..collection.first_stage import parse_first_stage
+from ..collection.folders import BuildRequest
 from ..collection.splits import shared_mistakes, split_parts
 from ..errors import InputError, UsageError
 from ..machine.disk import scratch_beside
+from ..machine.extras import check_installed
 from ..machine.names import PLAIN_RULE, is_plain_name
 from ..machine.progress import bar
+from ..models.embedded import CONVERSION, is_present, model_path
+from ..models.embedded import EMBEDDED as EMBEDDED_MODELS
 from ..terms import Collection, Instance
-from . import add_json, examples, note, print_json, print_table
-from .flags import add_columns, local_path, positive
+from .flags import add_columns, local_path, mode_mistakes, positive
+from .shared import add_json, examples, note, print_json, print_table, refuse
 
 SPARE = 1000
 """Queries drawn beyond what the parts of a training pool need; the texts that recur are far fewer."""
@@ -42,9 +46,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         add_columns(added)
 
     action("list", "every collection with a name, whether it is on this machine, and how to get it")
-    get = action("get", "download a collection of the paper and bring it into our format")
-    get.add_argument("name", metavar="NAME", help="a name of `data list`")
-    _add_build_flags(get)
+    get = action("get", "download a collection of the paper and bring it into our format; or an embedded model")
+    _add_get_flags(get)
     checking = action("check", "report every mistake of a collection with its line, and its count against the paper's table")
     add_source(checking)
     checking.add_argument(
@@ -68,6 +71,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     export_flags.add_argument("--queries", type=positive, metavar="N", help="the first N only: subsets of one file are nested")
     export_flags.add_argument("--out", type=local_path, required=True, metavar="FOLDER|FILE", help="a folder; for jsonl a file")
     examples(parser, "steadyscore data list", "steadyscore data check passages")
+
+
+def _add_get_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="a name of `data list` or `list models`")
+    _add_build_flags(parser)
 
 
 def _add_build_flags(parser: argparse.ArgumentParser) -> None:
@@ -103,10 +111,10 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(name: str) -> dict[str, Any]:
+def _row(name: str) -> dict[str, object]:
     if (path := location(name)) is None:
         known = CATALOGUE[name]
-        said: tuple[Any, ...] = (known.task, known.queries, known.role, False, _how_to_get(known))
+        said: tuple[Any, ...] = (known.task, known.queries, known.role, False, how_to_get(known))
     else:
         collection = open_collection(path).collection
         role = (collection.details or {}).get("role", "evaluation")
@@ -115,13 +123,10 @@ def _row(name: str) -> dict[str, Any]:
     return dict(zip(("name", "task", "queries", "role", "available", "how"), (name, *said), strict=True))
 
 
-def _how_to_get(known: Known) -> str:
-    by_hand = f"{known.obtain}; steadyscore data build {known.name} --from FOLDER"
-    return f"steadyscore data get {known.name}" if known.ir_datasets or known.hub else by_hand
-
-
 def _make(args: argparse.Namespace) -> int:
     """`get` and `build`: a whole file first, then its parts, the main one last: what exists is complete."""
+    if args.action == "get" and args.name in EMBEDDED_MODELS:
+        return _get_model(args)
     if args.action == "get" and args.out is None and (path := location(args.name)):
         note(f"{args.name} is here already; remove the file to get it again")
         return _print_written({path: open_collection(path).collection.queries or 0}, args)
@@ -134,14 +139,24 @@ def _make(args: argparse.Namespace) -> int:
     request = BuildRequest(known, stage, args.depth, args.seed, args.verdicts, args.apart_from, args.chars, SPARE if sizes else 0)
     report = Report()
     out = args.out or cache_folder() / f"{args.name}.jsonl.gz"
-    collection, found = from_folder(args.folder, request, report) if args.action == "build" else from_hub(request, report)
-    found = bar(f"{args.action} {args.name}")(found, known.sample or known.limit)
-    written = _write_parts(out, collection, found, sizes) if sizes else {out: write(out, collection, found)}
+    collection, instances = from_folder(args.folder, request, report) if args.action == "build" else from_hub(request, report)
+    instances = bar(f"{args.action} {args.name}")(instances, known.sample or known.limit)
+    written = _write_parts(out, collection, instances, sizes) if sizes else {out: write(out, collection, instances)}
     for what, count in [*report.dropped.items(), *report.notes.items()]:
         note(f"{count:,} {what}")
     if mistake := count_mistake(known.name, sum(written.values()), {"dropped": report.dropped}):
         note(mistake)
     return _print_written(written, args, dropped=report.dropped, notes=report.notes)
+
+
+def _get_model(args: argparse.Namespace) -> int:
+    refuse(*mode_mistakes(f"{args.name} is a model", _add_get_flags, args, ("name", "json")))
+    if not is_present(EMBEDDED_MODELS[args.name]):
+        check_installed(f"Fetching {args.name}", *CONVERSION)
+        note(f"Fetching {args.name} and keeping it as safetensors; later loads take seconds.")
+    folder = model_path(args.name)
+    print_json({"model": args.name, "folder": str(folder)}) if args.json else print(folder)
+    return 0
 
 
 def _print_written(written: dict[Path, int], args: argparse.Namespace, *, unit: str = "queries", **more: Any) -> int:
@@ -166,12 +181,12 @@ def _catalogue_row(args: argparse.Namespace) -> Known:
     return replace(known, **{key: value for key, value in typed.items() if value is not None})
 
 
-def _write_parts(out: Path, collection: Collection, found: Iterable[Instance], sizes: dict[str, int]) -> dict[Path, int]:
+def _write_parts(out: Path, collection: Collection, instances: Iterable[Instance], sizes: dict[str, int]) -> dict[Path, int]:
     """One whole file on the side, then every part of it."""
     suffix = ".jsonl.gz" if out.name.endswith(".gz") else ".jsonl"
     whole, stem = scratch_beside(out, suffix), out.name.removesuffix(suffix)
     try:
-        write(whole, collection, found)
+        write(whole, collection, instances)
         first = next(iter(sizes))
         files = {part: out if part == first else out.with_name(f"{stem}.{part}{suffix}") for part in sizes}
         written = {}
@@ -187,21 +202,21 @@ def _write_parts(out: Path, collection: Collection, found: Iterable[Instance], s
 
 def _check(args: argparse.Namespace) -> int:
     path = path_of(args.source)
-    found = check(path, args.columns)
-    if not found:
+    mistakes = check(path, args.columns)
+    if not mistakes:
         source = open_collection(path, args.columns)
         collection, instances = source.collection, source.instances
         queries = collection.queries if collection.queries is not None else sum(1 for _ in instances())
         verdicts = sum(1 for instance in instances() if instance.verdict) if collection.name in CATALOGUE else 0
         mistake = count_mistake(collection.name, queries, collection.details or {}, verdicts)
-        found = [f"{path}: {mistake}"] if mistake else []
+        mistakes = [f"{path}: {mistake}"] if mistake else []
         if args.apart_from:
-            found += shared_mistakes(str(path), instances, [args.apart_from])
+            mistakes += shared_mistakes(str(path), instances, [args.apart_from])
     if args.json:
-        print_json({"file": str(path), "mistakes": found})
-        return 1 if found else 0
-    if found:
-        raise InputError(found)
+        print_json({"file": str(path), "mistakes": mistakes})
+        return 1 if mistakes else 0
+    if mistakes:
+        raise InputError(mistakes)
     print(f"{path}: {queries:,} queries, no mistake")
     return 0
 
@@ -223,10 +238,10 @@ def _show(args: argparse.Namespace) -> int:
 def _export(args: argparse.Namespace) -> int:
     source = open_collection(args.source, args.columns)
     collection, instances = source.collection, source.instances(reserve=args.format == "jsonl")
-    found = bar(f"export of {collection.name}")(islice(instances, args.queries), args.queries or collection.queries)
+    exported = bar(f"export of {collection.name}")(islice(instances, args.queries), args.queries or collection.queries)
     if args.format == "jsonl":
-        return _print_written({args.out: write(args.out, collection, found)}, args)
-    written = export(args.out, args.format, found, collection.name)
+        return _print_written({args.out: write(args.out, collection, exported)}, args)
+    written = export(args.out, args.format, exported, collection.name)
     return _print_written({args.out / file: count for file, count in written.items()}, args, unit="lines")
 
 

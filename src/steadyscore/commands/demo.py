@@ -6,8 +6,11 @@ import argparse
 from pathlib import Path
 
 from ..audits.audit import audit
-from . import add_all, add_engine, can_draw_page, engine_options, examples, name_failed, note, note_after, print_audits
+from ..collection import open_collection
+from ..engines import EngineOptions
+from ..scoring.rerank import Ranker
 from .flags import local_path, scorers_by_name
+from .shared import add_all, add_engine, can_draw_page, engine_options, examples, name_failed, note, note_after, print_audits
 
 QUERIES, POOL, PERMUTATIONS = 12, 10, 6
 """Of the embedded passages, so that the demo ends in minutes on two slow cores and every figure has an interval.
@@ -30,9 +33,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     examples(parser, "steadyscore demo", "steadyscore demo --scorer synthetic:slot --out runs/demo-planted")
 
 
+def show_example(name: str, scorer: str, options: EngineOptions) -> None:
+    """What a scorer keeps of one pool in two orders: something to read while the rest is scored."""
+    instance = next(iter(open_collection("passages").instances()))
+    pool, count = [candidate.text for candidate in instance.pool[:POOL]], round(KEPT * POOL)
+    ranker = Ranker(scorer, width=POOL, options=options)
+    one = {place for place, _ in ranker.rank(instance.query, pool, count)}
+    other = {POOL - 1 - place for place, _ in ranker.rank(instance.query, pool[::-1], count)}
+    first, second = (", ".join(str(place + 1) for place in sorted(places)) for places in (one, other))
+    note(
+        f"for example, {instance.query!r}: {name} keeps passages {first}, and of the same passages in reverse order {second} "
+        f"({len(one & other)} of {count} alike). How often that happens is counted now, in a few minutes."
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     kept = f"the best {round(KEPT * POOL)} are kept"
     note(f"passages: the first {QUERIES} queries, {POOL} candidates in one prompt, {PERMUTATIONS} random orders; {kept}.")
+    if not args.scorer and not args.out.exists():
+        show_example(*next(iter(scorers_by_name(SCORERS).items())), engine_options(args))
     audits = audit(
         scorers_by_name(args.scorer or SCORERS), "passages", out=args.out, options=engine_options(args), command=args.command,
         report=can_draw_page(args.out), queries=QUERIES, pool=POOL, width=POOL, permutations=PERMUTATIONS, keep_share=KEPT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import SteadyscoreError
 from ..machine.disk import cache_folder
@@ -13,8 +13,9 @@ from ..models.embedded import EMBEDDED, is_present
 from ..runs.find import find_folders
 from ..runs.inspection import Finding, inspect_results, inspect_run
 from ..runs.versions import versions
-from . import add_engine, add_json, engine_options, examples, print_json, print_table
+from ..terms import JsonObject
 from .flags import scorers_by_name
+from .shared import add_engine, add_json, engine_options, examples, print_json, print_table
 
 if TYPE_CHECKING:
     from ..engines import Backend, Engine
@@ -51,17 +52,17 @@ def check_runs(args: argparse.Namespace) -> int:
     """Every file of some run folders: its checksum, and its rows against what was asked."""
     given = [parse_place(place) for place in args.runs]
     runs = find_folders(given)
-    found = [(folder, finding) for folder in runs for finding in _inspect(folder)]
-    found += [(folder, finding) for folder in given if folder not in runs for finding in inspect_results(folder)]
+    findings = [(folder, finding) for folder in runs for finding in _inspect(folder)]
+    findings += [(folder, finding) for folder in given if folder not in runs for finding in inspect_results(folder)]
     rows = [
         {"run": str(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
-        for folder, f in found
+        for folder, f in findings
     ]
     if args.json:
         print_json(rows)
     else:
         print_table(["run", "file", "state", "about"], [list(row.values()) for row in rows])
-    return 1 if any(finding.state == "damaged" for _, finding in found) else 0
+    return 1 if any(finding.state == "damaged" for _, finding in findings) else 0
 
 
 def _inspect(folder: Place) -> list[Finding]:
@@ -73,17 +74,15 @@ def _inspect(folder: Place) -> list[Finding]:
 
 def check_machine(args: argparse.Namespace) -> int:
     (args.scorer,) = scorers_by_name([args.scorer]).values()
-    rows: list[dict[str, Any]] = [
-        {"check": f"version of {name}", "result": value, "ok": True} for name, value in versions().items()
-    ]
+    rows: list[JsonObject] = [{"check": f"version of {name}", "result": value, "ok": True} for name, value in versions().items()]
     rows.append({"check": "cache folder", "result": str(cache_folder()), "ok": True})
     for model in EMBEDDED.values():
-        where = "present" if is_present(model) else f"not fetched: steadyscore models get {model.name}"
+        where = "present" if is_present(model) else f"not fetched: steadyscore data get {model.name}"
         rows.append({"check": f"model {model.name}", "result": where, "ok": True})
     for what, module in (("local models", "torch"), ("report page", "matplotlib"), ("BM25", "bm25s"), ("vLLM", "vllm")):
-        found = is_installed(module)
-        result = "installed" if found else f"{module} is not installed: {install_line([module])}"
-        rows.append({"check": what, "result": result, "ok": found or module == "vllm"})
+        is_there = is_installed(module)
+        result = "installed" if is_there else f"{module} is not installed: {install_line([module])}"
+        rows.append({"check": what, "result": result, "ok": is_there or module == "vllm"})
     if not args.no_probe:
         rows += probe(args)
     if args.json:
@@ -93,7 +92,7 @@ def check_machine(args: argparse.Namespace) -> int:
     return 0 if all(row["ok"] for row in rows) else 1
 
 
-def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
+def probe(args: argparse.Namespace) -> list[dict[str, object]]:
     """What an address gives, and whether it reads what the model says: the parity check for engines, a trial for the rest."""
     from ..engines import Engine, Recording
     from ..engines.http import Unusable
@@ -110,33 +109,33 @@ def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
         return [{"check": f"opening {args.scorer}", "result": str(refusal), "ok": False}]
 
 
-def check_readout(engine: Engine, args: argparse.Namespace) -> list[dict[str, Any]]:
+def check_readout(engine: Engine, args: argparse.Namespace) -> list[dict[str, object]]:
     from ..engines.kinds import open_local_model
     from ..engines.local.checks import examine, remember
 
-    found = examine(engine, engine_options(args), args.reference, open_local_model)
-    if engine.needs_parity and (found.passed or args.accept):
-        remember(engine, found, accepted=not found.passed)
-    mass = "not told by this engine" if found.label_mass != found.label_mass else f"{found.label_mass:.3f}"
+    parity = examine(engine, engine_options(args), args.reference, open_local_model)
+    if engine.needs_parity and (parity.passed or args.accept):
+        remember(engine, parity, accepted=not parity.passed)
+    mass = "not told by this engine" if parity.label_mass != parity.label_mass else f"{parity.label_mass:.3f}"
     return [
         {"check": "device", "result": str(engine.identity().get("device", "the server's")), "ok": True},
-        {"check": "grade tokens", "result": " ".join(map(str, found.grade_tokens)), "ok": True},
+        {"check": "grade tokens", "result": " ".join(map(str, parity.grade_tokens)), "ok": True},
         {"check": "label mass on the four grades", "result": mass, "ok": True},
         {
-            "check": f"readout against {found.reference}",
-            "result": f"differs by {found.difference:.1e} (at most {found.tolerance:.0e})",
-            "ok": found.passed or args.accept,
+            "check": f"readout against {parity.reference}",
+            "result": f"differs by {parity.difference:.1e} (at most {parity.tolerance:.0e})",
+            "ok": parity.passed or args.accept,
         },
         {
             "check": "the same twice",
-            "result": "bit-identical" if found.repeatable else "differs",
+            "result": "bit-identical" if parity.repeatable else "differs",
             # A server batches as it likes; a local engine has no excuse.
-            "ok": found.repeatable or not engine.capabilities.deterministic,
+            "ok": parity.repeatable or not engine.capabilities.deterministic,
         },
     ]
 
 
-def score_trial_pool(backend: Backend) -> list[dict[str, Any]]:
+def score_trial_pool(backend: Backend) -> list[dict[str, object]]:
     """A small pool scored twice in two orders: does it answer, and does the order move it?"""
     from ..scoring.scorer import Scorer
     from ..tasks import PASSAGE_RERANKING

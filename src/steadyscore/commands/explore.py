@@ -7,8 +7,8 @@ import threading
 import webbrowser
 
 from ..models.embedded import embedded_scorers
-from . import add_engine, examples
 from .serve import add_server, serve
+from .shared import add_engine, examples
 
 SHOWN_FIRST = ("smollm2-135m", "smollm2-135m-single", "smollm2-135m-set")
 """Ticked when the page opens: off the shelf, distilled in one order, without an order."""

@@ -10,17 +10,19 @@ import argparse
 import ast
 import inspect
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from ..collection.columns import parse_columns
 from ..errors import InputError, UsageError
 from ..machine.bounds import AboveZero, NotNegative, Positive, bound_mistake
 from ..machine.credentials import check_credentials
+from ..machine.names import nearest
 from ..machine.places import is_address
 from ..models.embedded import embedded_scorers
 
@@ -50,6 +52,58 @@ def add_field(group: Any, kind: type, name: str, *, flag: str | None = None, is_
     group.add_argument(word, **how | given)
 
 
+def add_settings(parser: argparse.ArgumentParser, kind: type, names: str, *, called: str | None = None, **given: Any) -> None:
+    """Fields that have no flag of their own: `--set NAME=VALUE` says them, by the field's name or as `called` here."""
+    known = next((action for action in parser._actions if isinstance(action, Set)), None) or _add_set(parser)
+    for field in names.split():
+        name, is_switch = called or field, isinstance(_defaults(kind)[field], bool)
+        words: dict[str, Any] = {"action": "store", "type": _yes_or_no, "metavar": "yes|no"} if is_switch else {}
+        add_field(known.inner, kind, field, flag=f"--set {name}", **{"dest": name} | words | given)
+        known.group.description = f"{known.group.description}\n{known.line(name)}".lstrip("\n")
+        parser.set_defaults(**{name: known.inner.get_default(name)})
+
+
+class Set(argparse.Action):
+    """`--set NAME=VALUE`; each name is a flag of `inner`, so it is converted, checked and described as a flag is."""
+
+    inner: argparse.ArgumentParser
+    group: argparse._ArgumentGroup
+
+    @property
+    def settings(self) -> dict[str, argparse.Action]:
+        return {action.dest: action for action in self.inner._actions}
+
+    def line(self, name: str) -> str:
+        action = self.settings[name]
+        value = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.metavar or name.upper()
+        text = f"{name}={value}: {action.help}".replace("%%", "%")
+        return textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
+
+    def __call__(self, parser: Any, namespace: Any, text: Any, option_string: str | None = None) -> None:
+        name, sign, value = text.partition("=")
+        if name not in self.settings:
+            near = nearest(name, self.settings)
+            hint = f"did you mean {near}?" if near else f"there are {', '.join(sorted(self.settings))}."
+            raise argparse.ArgumentError(self, f"there is no setting {name!r}; {hint}")
+        if not sign or (isinstance(before := getattr(namespace, name), tuple) and before):
+            raise argparse.ArgumentError(self, f"write {name}={','.join(('FIRST', 'SECOND') if sign else ('VALUE',))}.")
+        self.inner.parse_args([f"--set {name}={value}"], namespace)
+
+
+def _add_set(parser: argparse.ArgumentParser) -> Set:
+    group = parser.add_argument_group("further settings", "")
+    what = "one of the settings above; can be repeated"
+    action = cast(Set, group.add_argument("--set", action=Set, default=argparse.SUPPRESS, metavar="NAME=VALUE", help=what))
+    action.group, action.inner = group, argparse.ArgumentParser(prog=parser.prog, add_help=False, exit_on_error=False)
+    return action
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise argparse.ArgumentTypeError(f"{text} is neither yes nor no")
+    return text == "yes"
+
+
 def from_flags(kind: Callable[..., T], args: argparse.Namespace, **given: Any) -> T:
     """A dataclass from the flags that are called as its fields are, and from what is given instead."""
     flags = {field.name: getattr(args, field.name) for field in fields(kind) if hasattr(args, field.name)}  # type: ignore[arg-type]
@@ -59,13 +113,14 @@ def from_flags(kind: Callable[..., T], args: argparse.Namespace, **given: Any) -
 def mode_mistakes(
     mode: str, arguments: Callable[[argparse.ArgumentParser], None], args: argparse.Namespace, read: Collection[str]
 ) -> list[str]:
-    """What is wrong with the flags of a verb in a mode that reads some of them only: the others must stand at their defaults.
+    """What is wrong with the flags of a verb in a mode that reads some of them only: the others must have their defaults.
 
     `mode` is the beginning of the sentence, such as `--runs reads a finished attack`.
     """
     parser = argparse.ArgumentParser(add_help=False)
     arguments(parser)
-    unread = [flag for flag in parser._actions if flag.option_strings and flag.dest not in read]
+    every = [flag for action in parser._actions for flag in (action.inner._actions if isinstance(action, Set) else [action])]
+    unread = [flag for flag in every if flag.option_strings and flag.dest not in read]
     typed = [flag.option_strings[0] for flag in unread if getattr(args, flag.dest) != flag.default]
     return [f"{mode}; leave out {', '.join(typed)}."] if typed else []
 
@@ -169,7 +224,7 @@ def choices_of(hint: Any) -> tuple[str, ...]:
 
 
 def _metavar(hint: Any) -> dict[str, str]:
-    """What stands for the value in the help; for a text, what argparse makes of the field's name."""
+    """The name of the value in the help; for a text, what argparse makes of the field's name."""
     kind, _ = _plain(hint)
     return {} if kind is str else {"metavar": {int: "N", float: "X"}.get(kind, "NAME,...")}
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..audits.audit import Additions
 from ..collection import name_columns
 from ..machine.names import slug
 from ..machine.places import parse_place
 from ..models.embedded import base_address_mistake
-from ..scoring.score import AuditConfig, Cut
+from ..scoring.config import AuditConfig, Cut
 from ..training.labelling import LabelConfig, LabelWork, label, orders_of
-from . import (
+from .flags import add_columns, add_field, add_fields, from_flags, scorers_by_name
+from .shared import (
     add_engine,
     add_json,
     add_presentation,
     add_scorer_change,
-    add_watch,
     engine_options,
     examples,
     note,
@@ -28,8 +27,7 @@ from . import (
     refuse,
     settings_of,
 )
-from .flags import add_columns, add_field, add_fields, from_flags, scorers_by_name
-from .workers import actor_mistakes, add_dry_run, add_workers, print_estimate, run_workers
+from .workers import add_dry_run, add_workers, print_estimate, run_share
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +46,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser)
     add_presentation(parser)
     add_engine(parser)
-    add_watch(parser)
     add_json(parser)
     examples(
         parser,
@@ -68,16 +65,13 @@ def run(args: argparse.Namespace) -> int:
     is_derived = args.start or args.scorer == "judgements"
     refuse(
         *([DERIVED] if is_derived and (args.shard or args.on or args.dry_run) else []),
-        *actor_mistakes(args),
     )
     data = name_columns(args.data, args.columns)
     if args.dry_run:
-        return print_estimate(args, data, orders_of(config, shown), Additions(), options)
-    work = LabelWork(
-        args.scorer, data, parse_place(args.out), config, shown, options, args.quiet, args.command, args.allow_scorer_change
-    )
-    if (code := run_workers(args, work)) is not None:
-        return code
+        return print_estimate(args, data, orders_of(config, shown), options)
+    if args.shard:
+        place, allowed = parse_place(args.out), args.allow_scorer_change
+        return run_share(args, LabelWork(args.scorer, data, place, config, shown, options, args.quiet, args.command, allowed))
     labelled = label(
         args.scorer,
         data,
@@ -90,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         command=args.command,
         allow_scorer_change=args.allow_scorer_change,
         say=note,
+        on=args.on,
     )
     if args.json:
         print_json(labelled.to_json())

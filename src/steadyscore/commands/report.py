@@ -1,4 +1,4 @@
-"""`steadyscore report`: the page of one or several runs, drawn from their folders."""
+"""`steadyscore report`: the page of one or several runs, drawn from their folders; or their tables, printed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import argparse
 import os
 from pathlib import Path
 
-from ..audits.decision_run import find_decision_folders
-from ..audits.decisions import load_decisions
-from ..audits.load import load_runs, reading_from
-from ..audits.result import Audits
+from ..audits.audits import Audits
+from ..decision_models.result import load_decisions, write_decisions_report
+from ..integrations.ir_metadata import IR_METADATA, ir_metadata
 from ..machine.extras import PAGE, check_installed
 from ..machine.places import is_address, parse_place
-from ..report.decisions import write_decisions_report
-from ..runs.find import find_runs
-from . import add_budget, add_reading, add_threshold, examples, refuse, threshold_of
+from ..results.load import load_runs
+from ..runs.find import find_decision_folders, find_runs
+from .shared import (
+    FORMATS,
+    add_all,
+    add_measuring,
+    examples,
+    print_audits,
+    print_result,
+    refuse,
+    threshold_of,
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,23 +33,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the page goes (default: report/ in RUN, of several in what they are in)",
     )
-    add_threshold(parser)
-    add_reading(parser)
-    add_budget(parser)
-    examples(parser, "steadyscore report runs/first", "steadyscore report runs/planted --cutoff 0.5 --out pages/planted")
+    forms = "print the tables in this form instead of drawing the page; ir_metadata: how one run was made, as campaigns ask"
+    parser.add_argument("--format", choices=(*FORMATS, IR_METADATA), help=forms)
+    add_all(parser)
+    add_measuring(parser)
+    examples(
+        parser,
+        "steadyscore report runs/first",
+        "steadyscore report runs/planted --cutoff 0.5 --out pages/planted",
+        "steadyscore report runs/first --format markdown",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.format:
+        return _print(args)
+    if args.all:
+        refuse("--all is for what --format prints; the page has every measure.")
     check_installed("The report page", *PAGE)
     if args.out is None and len(args.runs) > 1 and any(map(is_address, args.runs)):
         refuse("--out is missing: several runs of which some are in a store have no folder in common.")
     places = args.runs
-    is_one = len(places) == 1
-    page = (places[0] if is_one else Path(os.path.commonpath([folder.resolve() for folder in places]))) / "report"
+    page = (places[0] if len(places) == 1 else Path(os.path.commonpath([folder.resolve() for folder in places]))) / "report"
     if folders := find_decision_folders(places):
         print(write_decisions_report([load_decisions(folder) for folder in folders], args.out or page))
-        return 0
-    runs = find_runs(places)
-    audits = Audits(load_runs(runs, threshold_of(args), args.serving_permutations, reading_from(args.readout, args.ties)))
-    print(str(audits.report(args.out or page)))
+    else:
+        print(str(_load(args).report(args.out or page)))
+    return 0
+
+
+def _load(args: argparse.Namespace) -> Audits:
+    return Audits(load_runs(find_runs(args.runs), threshold_of(args), args.serving_permutations, args.readout, args.ties))
+
+
+def _print(args: argparse.Namespace) -> int:
+    if args.out is not None:
+        refuse("--out is where the page goes; --format prints tables and draws none.")
+    if args.format == IR_METADATA:
+        print(ir_metadata(_load(args)), end="")
+    elif folders := find_decision_folders(args.runs):
+        for folder in folders:
+            print_result(args, load_decisions(folder))
+    else:
+        print_audits(_load(args), args)
     return 0

@@ -5,23 +5,25 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from ..errors import InputError
 from ..machine.progress import bar, duration
-from ..reproduce.artifacts import ARTIFACTS, artifact_of
-from ..reproduce.execute import Store, Workshop, do_all
-from ..reproduce.gallery import write_gallery
-from ..reproduce.index import status_of
-from ..reproduce.layout import fill
-from ..reproduce.library import Library
-from ..reproduce.plan import Plan, PlannedRuns, TrainingSize, plan_of
-from ..reproduce.recipe import Artifact
-from ..reproduce.render import FORMATS, Shown
-from ..reproduce.scale import SCALES, Choices, choices_from
-from ..reproduce.sharing import SharedJobs, do_on_ray, independent_groups, jobs_of_share
-from . import add_engine, add_json, engine_options, examples, note, print_json, print_table, refuse
-from .flags import local_path
-from .workers import actor_mistakes, add_launch, cluster_of
+from ..paper.artifacts import ARTIFACTS, artifact_of
+from ..paper.gallery import write_gallery
+from ..paper.index import status_of
+from ..paper.layout import fill
+from ..paper.library import Library
+from ..paper.plan import FLOPS, HOUR, WORKERS, Fleet, Plan, PlannedRuns, TrainingSize, disk_of, fleet_of, plan_of
+from ..paper.recipe import Artifact
+from ..paper.render import FORMATS, Shown
+from ..paper.scale import SCALES, Choices, choices_from
+from ..paper.stages import Piece, SharedPieces, do_on_ray, do_pieces, in_order, pieces_of_share
+from ..paper.work import Stage, Store, Workshop
+from ..training.launcher import Launch
+from .flags import local_path, positive
+from .shared import add_engine, add_json, engine_options, examples, note, price, print_json, print_table, refuse
+from .workers import add_launch
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,14 +52,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             sub.add_argument("--format", choices=list(FORMATS), default="text", help="how it is printed (default text)")
             sub.add_argument("--paper", action="store_true", help="put the paper's own values beside ours")
             sub.add_argument("--intervals", action="store_true", help="print the 95 %% interval of every cell that has one")
+            sub.add_argument(
+                "--expanded", action="store_true", help="intervals as `audit` makes them, not the paper's percentiles"
+            )
         else:
             add_json(sub)
         if action == "run":
-            add_launch(
-                sub, "worker I of N: make its runs in the store, which all see; the same command without --shard does the rest"
+            sub.add_argument(
+                "--stage",
+                choices=get_args(Stage),
+                help="make labels, adapters or runs only (default: all three, one after the other)",
             )
+            add_launch(
+                sub,
+                "worker I of N: make its part of a stage in the store, which all see; without --shard, what is left",
+            )
+            many = sub.add_argument_group("several GPUs for one adapter")
+            many.add_argument("--processes", type=positive, metavar="N", help="processes, one per GPU, that train it together")
+            many.add_argument(
+                "--launch",
+                choices=get_args(Launch),
+                default="ddp",
+                help="each with the whole model (ddp, default) or a part of it (fsdp)",
+            )
+        if action == "plan":
+            sub.add_argument("--gpu-hour", type=price, default=HOUR, metavar="PRICE", help=f"of one GPU (default {HOUR})")
         if action in ("plan", "run"):
             add_engine(sub)
+            sub.set_defaults(dtype=None)  # the scale's
     examples(
         parser,
         "steadyscore reproduce plan rr-pairflip --scale tiny --store runs/paper",
@@ -99,6 +121,15 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         metavar="SYSTEM[/BASE/SEED]/COLLECTION=DIR",
         help="a finished run, used as it is",
     )
+    own.add_argument(
+        "--weights",
+        type=float,
+        nargs="+",
+        default=[],
+        metavar="X",
+        help="train OC-SFT with each and score the best held-out one",
+    )
+    own.add_argument("--engine", default="", metavar="vllm", help="what scores local models; they are trained by transformers")
     own.add_argument("--seeds", type=int, nargs="+", default=[], metavar="N", help="training seeds (default 42 43 44)")
 
 
@@ -111,6 +142,7 @@ def run(args: argparse.Namespace) -> int:
         return _show(args, artifacts, choices, store)
     if args.action == "gallery":
         return _gallery(args, artifacts, choices, store)
+    args.dtype = args.dtype or choices.scale.dtype
     plan = plan_of(artifacts, choices, store, engine_options(args).price)
     return _plan(args, plan) if args.action == "plan" else _run(args, plan, choices, store)
 
@@ -130,14 +162,16 @@ def choices_of(args: argparse.Namespace) -> Choices:
         readers=_pairs("--reader", args.reader),
         runs=_pairs("--run", args.finished),
         seeds=tuple(args.seeds),
+        weights=tuple(args.weights),
+        engine=args.engine,
     )
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    found = dict(text.partition("=")[::2] for text in texts)
-    if odd := [name for name, value in found.items() if not value]:
+    values = dict(text.partition("=")[::2] for text in texts)
+    if odd := [name for name, value in values.items() if not value]:
         raise InputError([f"{flag} {name}: write {flag} NAME=VALUE." for name in odd])
-    return found
+    return values
 
 
 def _list(args: argparse.Namespace, choices: Choices, store: Store) -> int:
@@ -167,6 +201,8 @@ def _plan(args: argparse.Namespace, plan: Plan) -> int:
                     for t, done, size in plan.trainings
                 ],
                 "missing": plan.missing,
+                "gpus": [fleet_of(plan.pieces, count, args.gpu_hour).as_json() for count in WORKERS],
+                "disk_gb": {name: round(size, 3) for name, size in _disk(plan).items()},
             }
         )
         return 0
@@ -183,10 +219,37 @@ def _plan(args: argparse.Namespace, plan: Plan) -> int:
                 for t, done, size in plan.trainings
             ],
         )
+    _print_gpus(args, plan)
     print(f"\n{len(plan.jobs)} runs, {len(plan.trainings)} adapters; {len(plan.missing)} things are missing on this machine.")
     for sentence in plan.missing:
         print(sentence)
     return 0
+
+
+def _disk(plan: Plan) -> dict[str, float]:
+    return disk_of(plan.jobs, [training for training, _, _ in plan.trainings])
+
+
+def _print_gpus(args: argparse.Namespace, plan: Plan) -> None:
+    """Hours and money of the three stages; nothing where no model scores."""
+    if not plan.pieces or any("planted" in job.scoring.value for job in plan.jobs):
+        return
+    print()
+    fleets = [fleet_of(plan.pieces, count, args.gpu_hour) for count in WORKERS]
+    print_table(
+        ["GPUs", "labels (h)", "training (h)", "scoring (h)", "all (h)", "GPU hours of work", "busiest / mean", "cost"],
+        [_fleet_cells(fleet) for fleet in fleets],
+    )
+    disk = ", ".join(f"{name} {size:,.1f} GB" for name, size in _disk(plan).items())
+    print(
+        f"\nAt the measured speed of a scorer that ran here, else {FLOPS / 1e12:,.0f} TFLOP/s a GPU, as stated; "
+        f"{args.gpu_hour:g} a GPU hour. Hosted scorers are in the first table. Disk: {disk}."
+    )
+
+
+def _fleet_cells(fleet: Fleet) -> list[object]:
+    hours = [f"{hours:,.1f}" for hours in (*fleet.hours.values(), fleet.wall)]
+    return [fleet.gpus, *hours, f"{fleet.gpu_hours:,.0f}", f"{fleet.balance:.2f}", f"{fleet.cost:,.0f}"]
 
 
 def _run_cells(planned: PlannedRuns) -> list[object]:
@@ -202,26 +265,38 @@ def _training_cells(size: TrainingSize) -> list[str]:
 
 
 def _run(args: argparse.Namespace, plan: Plan, choices: Choices, store: Store) -> int:
-    refuse(*actor_mistakes(args))
-    options = engine_options(args)
-    if args.on:
-        shared = SharedJobs(independent_groups(plan.jobs), store, choices, options, args.command)
-        do_on_ray(shared, cluster_of(args), note, quiet=args.quiet)
-    jobs = jobs_of_share(plan.jobs, args.shard) if args.shard else plan.jobs
-    failed = do_all(jobs, Workshop(store, choices, options, args.command, quiet=args.quiet), note)
-    done = len(jobs) - len(failed)
+    is_trained = bool(plan.trainings) and any(not is_done for _, is_done, _ in plan.trainings)
+    refuse(
+        *(["--shard is a part of one stage, and there are adapters to train: add --stage labels, train or score."]
+          if args.shard and is_trained and not args.stage else []),
+    )  # fmt: skip
+    options, stages = engine_options(args), [args.stage] if args.stage else list(get_args(Stage))
+    launch = (args.launch, args.processes) if args.processes else None
+    workshop = Workshop(store, choices, options, args.command, quiet=args.quiet, stage=args.stage, launch=launch)
+    cluster, done = args.on, list[Piece]()
+    failed: list[str] = []
+    for stage in stages:
+        pieces = [piece for piece in plan.pieces if piece.stage == stage]
+        if cluster and pieces:
+            do_on_ray(SharedPieces(pieces, store, choices, options, args.command), cluster, note, quiet=args.quiet)
+        mine = pieces_of_share(pieces, args.shard) if args.shard else in_order(pieces)
+        done += mine if stage == (args.stage or "score") else []
+        failed += do_pieces(mine, workshop, note, args.shard)
+    failed = list(dict.fromkeys(failed))
+    made = max(len(done) - len(failed), 0)
     if args.json:
-        print_json({"runs": len(jobs), "done": done, "failed": failed})
+        print_json({"runs": len(done), "done": made, "failed": failed} | ({"stage": args.stage} if args.stage else {}))
     else:
         of_share = f" of share {args.shard}" if args.shard else ""
-        print(f"{done} of {len(jobs)} runs{of_share} are complete in {store.folder}.")
+        what = {"labels": "label sets", "train": "adapters"}.get(args.stage, "runs")
+        print(f"{made} of {len(done)} {what}{of_share} are complete in {store.folder}.")
     for sentence in failed:
         note(sentence)
     return 4 if failed else 0
 
 
 def _show(args: argparse.Namespace, artifacts: list[Artifact], choices: Choices, store: Store) -> int:
-    library = Library(store, choices)
+    library = Library(store, choices, None if args.expanded else "percentile")
     for artifact in artifacts:
         if artifact.is_diagram:
             note(f"{artifact.number} ({artifact.label}) is a diagram: there is nothing to measure.")

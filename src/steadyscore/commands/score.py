@@ -5,24 +5,27 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 
-from ..audits.audit import Additions
 from ..collection import Data, name_columns, open_collection
 from ..collection.trec import falling_scores
 from ..errors import InputError
 from ..machine.disk import atomic
 from ..machine.places import parse_place
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
+from ..scoring.config import Cut
+from ..scoring.parts import score_on
 from ..scoring.rankings import Place, Rankings, RankingWork, rank_collection
-from ..scoring.score import AuditConfig, Cut, cut_instances
+from ..scoring.score import cut_instances
 from ..scoring.starts import start_remarks
-from . import (
+from .flags import add_columns, positive, scorers_by_name
+from .shared import (
     add_engine,
     add_json,
     add_presentation,
     add_scorer_change,
-    add_watch,
+    config_of,
     engine_options,
     examples,
     note,
@@ -30,17 +33,22 @@ from . import (
     print_json,
     print_table,
     refuse,
-    settings_of,
 )
-from .flags import add_columns, positive, scorers_by_name
-from .workers import actor_mistakes, add_dry_run, add_workers, print_estimate, run_workers
+from .workers import add_dry_run, add_workers, print_estimate, run_share
+
+TREC_FILES = (".run", ".trec")
+"""How the names of files end that hold a TREC run."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scorer", default=DEFAULT, metavar="[NAME=]ADDRESS", help=f"what scores (default {DEFAULT})")
     parser.add_argument("--data", required=True, metavar="NAME|FILE|FOLDER", help="collection to score")
     add_columns(parser)
-    parser.add_argument("--format", choices=["table", "trec", "jsonl"], default="table", help="what is printed or written")
+    parser.add_argument(
+        "--format",
+        choices=["table", "trec", "jsonl"],
+        help="what is printed or written (default: a table; in a file jsonl, and trec in one that ends in .run or .trec)",
+    )
     parser.add_argument(
         "--out",
         type=parse_place,
@@ -51,6 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mitigation",
         action="append",
+        dest="served",
         metavar="NAME[:N]",
         help="serve the scorer in another way, as in `audit`; none: by itself "
         f"(default: first-stage:{FIRST_STAGE_SHARE} with {DEFAULT} where a first stage ranked the pools, else none)",
@@ -61,7 +70,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     add_presentation(parser)
     add_engine(parser)
-    add_watch(parser)
     examples(
         parser,
         "steadyscore score --data passages --queries 1 --pool 5",
@@ -74,21 +82,24 @@ def run(args: argparse.Namespace) -> int:
     needs_file = (args.shard or args.on) and args.out is None and not args.dry_run
     refuse(
         *(["--out is missing: workers keep their parts beside the file that all of them see."] if needs_file else []),
-        *actor_mistakes(args),
     )
-    config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
+    config = config_of(args)
     data = name_columns(args.data, args.columns)
+    if args.format is None:
+        args.format = "trec" if args.out is not None and args.out.suffix in TREC_FILES else "table"
     if args.format == "trec":
         _check_ids(data, config.cut)
     folder = None if args.out is None else args.out.with_name(f"{args.out.name}.parts")
-    asked = args.mitigation if args.mitigation is None else [name for name in args.mitigation if name != "none"]
+    asked = args.served if args.served is None else [name for name in args.served if name != "none"]
     work = RankingWork(
         address, data, folder, config, engine_options(args), args.quiet, args.command, args.allow_scorer_change, asked
     )
     if args.dry_run:
-        return print_estimate(args, work.data, work.one_order, Additions(asked or ()), work.options)
-    if (code := run_workers(args, work)) is not None:
-        return code
+        return print_estimate(args, work.data, replace(work.one_order, mitigations=tuple(asked or ())), work.options)
+    if args.shard:
+        return run_share(args, work)
+    if cluster := args.on:
+        score_on(cluster, work, note)
     with rank_collection(work, args.top) as rankings:
         if asked is None and rankings.to_json()["mitigations"]:
             note(f"{FIRST_STAGE_SHARE} % of each score is the first stage's rank; --mitigation none leaves it out.")

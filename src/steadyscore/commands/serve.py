@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ..engines.kinds import check_address
 from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT
-from ..scoring.score import AuditConfig, check_use
+from ..scoring.config import AuditConfig
+from ..scoring.opening import check_use
 from ..scoring.scorer import Settings
 from ..serve.settings import Limits, ModelOptions, ServerSettings, default_workers, read_keys, require_token_on_public_host
 from ..tasks import TASKS
-from . import add_engine, engine_options, examples, note, refuse
 from .flags import above_zero, add_field, add_fields, from_flags, positive, scorers_by_name
+from .shared import add_engine, engine_options, examples, note, refuse
 
 if TYPE_CHECKING:
     from ..serve.service import Model
@@ -50,6 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "steadyscore serve",
         "steadyscore serve rerank-v3.5=smollm2-135m --api-key-file key.txt --host 0.0.0.0",
         "steadyscore serve steady=smollm2-135m-oc --alias gpt-6-luna=steady --alias rerank-v3.5=steady",
+        "steadyscore serve rerank:https://api.cohere.com/v2/rerank --mitigation adaptive:10",
     )
 
 
@@ -67,6 +69,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     add_field(parser, ModelOptions, "width", metavar="B")
     add_fields(parser, ModelOptions, "chars prompt fit cutoff")
     add_field(parser, ModelOptions, "first_stage", metavar="P")
+    add_field(parser, ModelOptions, "mitigation", metavar="NAME:K", type=str)
     repeated: dict[str, Any] = {"action": "append", "default": [], "type": str}
     add_field(parser, ServerSettings, "aliases", flag="--alias", dest="aliases", metavar="NAME=MODEL", **repeated)
     add_field(parser, ServerSettings, "any_model")
@@ -85,12 +88,13 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 
 def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model]:
     """Every model by the name requests give; adapters of one base share it."""
+    from ..engines.local.shared import SharedBases
+    from ..serve.passes import check_wanted
     from ..serve.service import open_model
-    from ..serve.shared_base import SharedBases
 
-    # An answer from the cache would stand for an endpoint that has changed since, or is gone.
+    # An answer from the cache would hide an endpoint that has changed since, or is gone.
     options = replace(engine_options(args), cache=False)
-    bases, asked = SharedBases(args.workers), from_flags(ModelOptions, args)
+    bases, asked = SharedBases(args.workers, check_wanted), from_flags(ModelOptions, args)
     return {name: open_model(name, address, asked, options, bases) for name, address in scorers_by_name(scorers).items()}
 
 
@@ -132,11 +136,12 @@ def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], N
         check_address(address)
     presented = from_flags(Settings, args, chars=Settings().chars)
     check_use(addresses, AuditConfig(settings=presented, chars=args.chars), engine_options(args))
+    from ..decision_models.routes import router
     from ..serve.server import bind_socket, build_server, log_to_stderr, reload_on_hangup
 
     listener = bind_socket(settings.host, settings.port)
     note(f"opening {', '.join(addresses)}")
-    server, service = build_server(partial(open_models, scorers, args), settings)
+    server, service = build_server(partial(open_models, scorers, args), settings, [router])
     log_to_stderr()
     reload_on_hangup(service)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import asdict
 from typing import get_args
 
 from ..errors import InputError, UsageError
+from ..machine.extras import TRAINING, absent_modules, install_line
 from ..machine.names import slug
-from ..training.check import REQUIRED, config_mistakes
+from ..machine.progress import duration, job
+from ..models.embedded import fetch_command
+from ..training.check import REQUIRED, checked_data, config_mistakes
+from ..training.cost import TrainingEstimate, estimate
 from ..training.launcher import Launch, launch_command
 from ..training.objectives import OBJECTIVES
 from ..training.recipe import FIELDS, TrainConfig, recipe_names
 from ..training.train import Trained, read_config, train
-from . import add_json, examples, note_next, print_json, print_table
 from .flags import add_columns, add_field, positive
+from .shared import add_json, examples, note_next, print_json, print_table
 
 METAVARS = {
     "base": "ADDRESS",
@@ -56,6 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         f"{start} --objective oc_sft --weight 4 --views 2 {small} --out adapters/first",
         f"{start} --objective single_order {small} --out adapters/single",
+        "steadyscore train --recipe smollm2_passages --dry-run",
         "steadyscore train --recipe smollm2_passages --out adapters/many --print-launch ddp --processes 4",
     )
 
@@ -68,7 +74,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Launch),
         help="print the command that starts this run on --processes, each with the whole model (ddp) or a shard of it (fsdp)",
     )
-    group.add_argument("--processes", type=positive, metavar="N", help="processes in all, one per device")
+    group.add_argument("--processes", type=positive, metavar="N", help="processes in all, one per device; also of --dry-run")
     group.add_argument("--machines", type=positive, metavar="N", help="machines they run on (default: 1)")
     group.add_argument("--host", metavar="NAME", help="the machine at which several machines meet")
 
@@ -90,12 +96,10 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     if missing := [f"--{name} is missing" for name in REQUIRED if not getattr(config, name)]:
         raise UsageError("\n".join(missing))
+    if args.dry_run and not (args.print_launch or args.machines or args.host):
+        return dry_run(config, args.json, args.processes or 1)
     if any((args.print_launch, args.processes, args.machines, args.host)):
         return _print_launch(args, config)
-    if args.dry_run:
-        from .check import dry_run
-
-        return dry_run(config, args.json)
     is_main = os.environ.get("RANK", "0") == "0"
     trained = train(config, command=args.command, quiet=not is_main)
     if is_main and args.json:
@@ -108,8 +112,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _note_next(args: argparse.Namespace, config: TrainConfig, trained: Trained) -> None:
     """The checkpoint with the best held-out quality; where none was evaluated, the base and the adapter in one audit."""
-    if trained.card["held_out"]:
-        note_next(args, "select", config.out, "--rule", "highest_quality", "--out", f"{config.out}-selected")
+    if trained.card.held_out:
+        note_next(args, "adapter", "select", config.out, "--rule", "highest_quality", "--out", f"{config.out}-selected")
         return
     cut = [word for name in ("queries", "pool") if (value := getattr(config, name)) for word in (f"--{name}", value)]
     scorers = ["--scorer", config.base, "--scorer", trained.address]
@@ -131,3 +135,55 @@ def _print_launch(args: argparse.Namespace, config: TrainConfig) -> int:
     else:
         print(command)
     return 0
+
+
+# -- what a run would cost
+
+
+def dry_run(config: TrainConfig, as_json: bool, processes: int = 1) -> int:
+    """Print the cost of a run after all that it would refuse; with rates measured now where none are remembered."""
+    data = checked_data(config, processes)
+    cost = estimate(data, processes)
+    if not (unknown := _obstacle(config, processes)):
+        with job(f"opening {config.base} as the run would", unit="", at_once=True):
+            from ..training.loop import rehearse
+
+            cost = rehearse(data, cost)
+    if as_json:
+        print_json(asdict(cost) | ({"unknown": unknown} if cost.seconds is None else {}))
+    else:
+        print_table(["estimate", "value"], _cost_rows(cost, unknown).items())
+    return 0
+
+
+def _obstacle(config: TrainConfig, processes: int) -> str:
+    """Why the rate cannot be measured here, and what to do about it."""
+    if processes > 1:
+        return "a dry run is one process; the rate of several is remembered from a run"
+    if missing := absent_modules(TRAINING):
+        return f"measuring it needs {', '.join(missing)}: {install_line(missing)}"
+    command = fetch_command(config.base)
+    return f"{config.base} is not on this disk: {command}" if command else ""
+
+
+def _cost_rows(cost: TrainingEstimate, unknown: str) -> dict[str, str]:
+    return {
+        "queries": f"{cost.queries:,}",
+        "windows": f"{cost.windows:,}",
+        "steps": f"{cost.steps:,}",
+        "tokens": f"{cost.tokens:,}",
+        "held-out evaluation": f"{cost.evaluations:,} times, {cost.evaluated_windows:,} windows" if cost.evaluations else "none",
+        "memory, GB": "unknown: the base is not on this disk" if cost.memory is None else f"{cost.memory:.1f}",
+        "time": _time(cost, unknown),
+    }
+
+
+def _time(cost: TrainingEstimate, unknown: str) -> str:
+    if cost.seconds is None:
+        return f"unknown: {unknown}"
+    sources = {
+        "remembered": "by the rate of earlier training steps on this machine",
+        "measured": "by the rate of a few microbatches that were trained just now",
+    }
+    evaluation = f"{duration(cost.evaluation_seconds or 0)} of it" if cost.evaluations else "no"
+    return f"{duration(cost.seconds)}, {evaluation} held-out evaluation, {sources[cost.rate_from or 'measured']}"

@@ -7,104 +7,28 @@ positions. A `Reranker` gives one score per text and nothing else: what lets use
 
 from __future__ import annotations
 
-import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..errors import InputError
-from ..machine.bounds import AboveZero, NotNegative, Positive, field_mistakes
+from ..machine.threads import wait_passively
 from ..models.card import TrainedSettings
+from ..runs.records import Capabilities as Capabilities
 from ..runs.table import Scored
-from ..terms import Instance, Prompt
+from ..terms import Instance, JsonObject, Prompt
 from ..window.encoding import Encoder
 from ..window.readout import SlotLogits
+from .options import Address as Address
+from .options import EngineOptions as EngineOptions
+from .options import Precision as Precision
+from .options import Price as Price
+from .options import ScorerFailed as ScorerFailed
 
 if TYPE_CHECKING:
     from .http import Endpoint
 
-# OpenMP reads it when torch is loaded: a thread that waits for its partner leaves the core to others instead of spinning.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a scorer can tell; written into every run and printed in its report."""
-
-    gives: Literal["distribution", "score", "ranking"]
-    distribution: Literal["exact", "top_k", "none"] = "none"
-    label_mass: bool = False
-    order_free: bool = False
-    """True where the order of the candidates cannot change a score by construction."""
-    lora: bool = False
-    deterministic: bool = False
-    isolation: bool = False
-    """Can keep the candidates of a window from seeing each other; a set window needs that too."""
-    parity: str | None = None
-    """What the parity check says of an engine that is not `hf`, or why it could not look."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-class ScorerFailed(RuntimeError):
-    """Somebody's function or program gave no usable answer: its query is named in the coverage and left out."""
-
-
-class Price(NamedTuple):
-    """What an endpoint charges, per million tokens, in whatever currency the user counts."""
-
-    prompt: float
-    completion: float
-
-    def of(self, prompt_tokens: float, written_tokens: float = 0) -> float:
-        """What so many tokens cost."""
-        return (prompt_tokens * self.prompt + written_tokens * self.completion) / 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """How an engine runs; each field is a command line flag."""
-
-    device: str | None = None
-    """cpu, cuda, cuda:1 (default: CUDA where there is one)."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the weights."""
-    batch_tokens: Positive = 4096
-    """Padded tokens that share a forward pass."""
-    share_prefix: bool = True
-    """Compute system, instruction and query once per query and reuse their KV cache. (Isolated candidates always are.)"""
-    trust_remote_code: bool = False
-    """Let a model's repository run its own code."""
-    allow_base_mismatch: bool = False
-    """Score with an adapter on a base it was not trained for."""
-    tokenizer: str | None = None
-    """Folder or hub id of the tokenizer of a served model, where the server's name for the model is neither."""
-    tensor_parallel: Positive = 1
-    """GPUs that share one model (vLLM)."""
-    concurrency: Positive = 8
-    """Requests to an endpoint at the same time."""
-    rate: AboveZero | None = None
-    """Most requests a minute (default: no limit)."""
-    retries: NotNegative = 5
-    """Tries after a failed one."""
-    timeout: AboveZero = 300.0
-    """For a whole answer of an endpoint or a program."""
-    price: Price | None = None
-    """Cost of a million prompt and written tokens."""
-    cache: bool = True
-    """Keep an endpoint's answers on disk while a run is scored, so that going on with it pays for no question twice."""
-    watch: tuple[str, ...] = ()
-    """Files behind a `python:` or `command:` scorer that a run watches besides its module or program."""
-
-    def __post_init__(self) -> None:
-        mistakes = field_mistakes(self)
-        if self.price is not None and not all(0 <= each < math.inf for each in self.price):
-            mistakes.append(f"price is {tuple(self.price)}: give two numbers, 0 or more.")
-        if mistakes:
-            raise InputError(mistakes)
+wait_passively()  # before torch is loaded
 
 
 class Backend(ABC):
@@ -129,7 +53,7 @@ class Backend(ABC):
     """
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         """What must not change between the runs of one fingerprint: weights, precision, adapter."""
 
     @property
@@ -188,6 +112,10 @@ class Reranker(Backend):
     @abstractmethod
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]: ...
 
+    def score_pools(self, pools: Sequence[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
+        """Scores of several queries with their texts; one by one where it is asked no faster together."""
+        return [self.score(query, texts) for query, texts in pools]
+
 
 class Recording(Backend):
     """Scores that were given before: found by query, permutation and candidate id, never by text."""
@@ -199,16 +127,8 @@ class Recording(Backend):
 # -- what is known of a scorer before it is opened
 
 
-class Address(NamedTuple):
-    """A scorer address taken apart: `kind[+variant]:rest`."""
-
-    kind: str
-    variant: str
-    rest: str
-
-
 class Listing(NamedTuple):
-    """A row of `steadyscore scorers list`."""
+    """A row of `steadyscore list scorers`."""
 
     address: str
     """A pattern: what the user fills in stands in angle brackets."""

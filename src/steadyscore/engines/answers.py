@@ -56,7 +56,7 @@ def text_of(answer: Any, *path: str | int) -> str:
 
 def said_of_itself(answer: Any) -> list[str]:
     """Which model gave an answer, often a version of the one that was asked for, and the warnings that came with it."""
-    given: dict[str, Any] = answer if isinstance(answer, dict) else {}
+    given: dict[str, object] = answer if isinstance(answer, dict) else {}
     meta = given.get("meta")
     warnings = meta.get("warnings") if isinstance(meta, dict) else None
     said = [(ANSWERED, given.get("model")), *((WARNED, each) for each in (warnings if isinstance(warnings, list) else []))]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..machine.credentials import KEY
-from ..terms import GRADES
+from ..terms import GRADES, JsonObject
 from ..window.prompt import PromptText, messages
 from ..window.readout import SlotLogits
 from . import PAID, Address, Capabilities, EngineOptions, Grader, Kind, Listing, Price
@@ -48,9 +48,9 @@ class HostedEngine(Grader, Generator):
         self.capabilities = (
             Capabilities(gives="distribution", distribution="top_k", label_mass=True) if logprobs else Capabilities(gives="score")
         )
-        self._settings: dict[str, Any] = {"temperature": 0, "max_tokens": 1536}
+        self._settings: dict[str, object] = {"temperature": 0, "max_tokens": 1536}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return {"kind": "openai", "model": self.model, "logprobs": self.logprobs}
 
     def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
@@ -72,7 +72,7 @@ class HostedEngine(Grader, Generator):
         )
 
     async def _ask(self, chat: Chat, read: Callable[[Any], T], logprobs: bool = False, most_tokens: int | None = None) -> T:
-        body: dict[str, Any] = {"model": self.model, "messages": chat}
+        body: dict[str, object] = {"model": self.model, "messages": chat}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": TOP}
         while True:
@@ -88,7 +88,7 @@ class HostedEngine(Grader, Generator):
                     raise
                 self._leave_out(name, str(refusal))
 
-    def _decoding(self, most_tokens: int | None) -> dict[str, Any]:
+    def _decoding(self, most_tokens: int | None) -> dict[str, object]:
         """The decoding settings of a request, as the endpoint is known to take them."""
         settings = dict(self._settings)
         if most_tokens and "max_tokens" in settings:  # a model that thinks refuses it, and needs room to think
@@ -121,19 +121,19 @@ def open_openai(address: Address, options: EngineOptions) -> HostedEngine:
 
 def grade_places(text: str, markers: Sequence[str]) -> list[tuple[int, int]]:
     """(grade, offset of its digit) per marker, in slot order; every marker once, every grade on the scale."""
-    found: dict[str, tuple[int, int]] = {}
+    places: dict[str, tuple[int, int]] = {}
     for line in LINE.finditer(text):
         marker, grade = line["marker"].strip(), line["grade"]
         if marker not in markers:
             raise Malformed(f"[{marker}] was graded but not shown")
-        if marker in found:
+        if marker in places:
             raise Malformed(f"[{marker}] was graded twice")
         if grade not in map(str, GRADES):
             raise Malformed(f"[{marker}] got {grade}, which is not on the scale")
-        found[marker] = (int(grade), line.start("grade"))
-    if absent := [marker for marker in markers if marker not in found]:
+        places[marker] = (int(grade), line.start("grade"))
+    if absent := [marker for marker in markers if marker not in places]:
         raise Malformed(f"{len(absent)} of {len(markers)} candidates got no grade, the first [{absent[0]}]")
-    return [found[marker] for marker in markers]
+    return [places[marker] for marker in markers]
 
 
 def parse_grades(markers: Sequence[str], answer: Any) -> SlotLogits:
@@ -187,7 +187,7 @@ def parse_label_logprobs(labels: Sequence[str], answer: Any) -> list[float]:
     begun = [[number(p, "a log-probability") for token, p in given if token and label.startswith(token)] for label in labels]
     if not any(begun):
         raise Malformed(f"no label: none of the {len(given)} alternatives to {field(first, 'token')!r} begins one")
-    return [float(np.logaddexp.reduce(found)) if found else -math.inf for found in begun]
+    return [float(np.logaddexp.reduce(logprobs)) if logprobs else -math.inf for logprobs in begun]
 
 
 def estimate_cost(prompt_tokens: int, grades: int, price: Price) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import threading
 import time
 import uuid
@@ -17,9 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..collection.files import keys_once
 from ..errors import InputError, UnusableScorer
 from ..machine.console import say
-from ..machine.json_keys import keys_once
+from ..terms import JsonObject
 from . import Address, Capabilities, EngineOptions, Kind, Listing, Reranker, ScorerFailed
 from .answers import Malformed, number
 from .program import Program, Running
@@ -45,7 +47,7 @@ class CommandReranker(Reranker):
         self._noted = False
         weakref.finalize(self, self._running.close)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return {"kind": "command", "program": self.words, "files": named_files(self._files())}
 
     def watch(self) -> dict[str, str]:
@@ -93,14 +95,14 @@ class CommandReranker(Reranker):
         try:
             line = program.ask(question, deadline)
         except TimeoutError:
-            raise self._failure(f"did not answer within {self.seconds:g} s (--timeout)") from None
+            raise self._failure(f"did not answer within {self.seconds:g} s (timeout)") from None
         except ValueError as odd:
             raise self._failure(str(odd)) from None
         if line and not line.endswith(b"\n"):
             raise self._failure(f"{program.ending()} in the middle of its answer")
         return line
 
-    def _read(self, line: bytes, identifier: str) -> dict[str, Any]:
+    def _read(self, line: bytes, identifier: str) -> dict[str, object]:
         """The object of a line that answers this question."""
         try:
             answer = json.loads(line, object_pairs_hook=keys_once)
@@ -161,6 +163,8 @@ def open_command(address: Address, options: EngineOptions) -> CommandReranker:
         raise InputError(f"command:{rest} cannot be split into words: {odd}.") from odd
     if not words:
         raise InputError("command: names no program. Write command:<program> [arguments].")
+    if shutil.which(words[0]) is None:  # before a run folder is made for it
+        raise UnusableScorer(f"{words[0]} could not be started: there is no such program, or it is not executable.")
     named_files(options.watch)  # a file that is not there is refused before anything is scored
     return CommandReranker(words, f"command:{rest}", seconds=options.timeout, watched=options.watch)
 
@@ -171,11 +175,5 @@ def _shorten(value: Any) -> str:
 
 
 KINDS = (
-    Kind(
-        "command",
-        open_command,
-        takes="pool",
-        listed=(Listing("command:<program>", "score"),),
-        options=frozenset({"watch", "timeout"}),
-    ),
+    Kind("command", open_command, "pool", (Listing("command:<program>", "score"),), options=frozenset({"watch", "timeout"})),
 )

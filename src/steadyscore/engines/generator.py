@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Literal
 
 import numpy as np
@@ -67,9 +68,9 @@ def greedy_labels(engine: Generator, prompts: Sequence[Ids], labels: Sequence[Id
         branches: dict[tuple[int, ...], list[int]] = {}
         for i in left:
             branches.setdefault(tuple(labels[i][: together + 1]), []).append(i)
-        found = engine.label_log_probabilities([prompts[i] for i in asked], list(branches))
+        read = engine.label_log_probabilities([prompts[i] for i in asked], list(branches))
         for row, members in enumerate(branches.values()):
-            followers = [i for i, each in zip(asked, found, strict=True) if each.argmax() == row and each[row] > -np.inf]
+            followers = [i for i, each in zip(asked, read, strict=True) if each.argmax() == row and each[row] > -np.inf]
             if followers:
                 open_groups.append((followers, members))
     return chosen
@@ -83,3 +84,11 @@ def _shared_tokens(labels: Sequence[Ids]) -> int:
 def token_prompt(ids: Ids, label: Ids, t: int) -> Prompt:
     """The prompt that reads token t of a label. Up to its last id the prompt is a prefix that all its labels share."""
     return Prompt(tuple(ids[:-1]), (ids[-1], *label[: t + 1]), (len(ids) - 1 + t,), (label[t],))
+
+
+def prompts_behind(rows: Sequence[Ids], tokens: Sequence[tuple[int, ...]]) -> list[Prompt]:
+    """A prompt per row that reads some tokens behind its last id. What all rows begin with is their prefix, computed once."""
+    alike = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False)))
+    shared = min(alike, min(map(len, rows)) - 1) if len(rows) > 1 else 0
+    ids = [tuple(row) for row in rows]
+    return [Prompt(row[:shared], row[shared:], (len(row) - 1,), read) for row, read in zip(ids, tokens, strict=True)]

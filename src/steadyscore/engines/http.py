@@ -24,7 +24,7 @@ import time
 import weakref
 from asyncio import sleep
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,9 +37,10 @@ from ..machine.credentials import KEY, hide, redact
 from ..machine.disk import write_json
 from ..machine.extras import check_installed
 from ..machine.waiting import LONGEST_ASKED, retry_after
-from . import EngineOptions
+from ..terms import JsonObject
 from .answers import Malformed, said_of_itself
-from .servers import Server, Servers, split_bases
+from .options import EngineOptions
+from .servers import Limit, Server, Servers, split_bases
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -47,12 +48,16 @@ S = TypeVar("S")
 log = logging.getLogger("steadyscore.engines")
 
 RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+TOO_MANY = {429, 529}
+"""What asks for fewer requests at a time."""
 REFUSED = {401, 402, 403, 404, 405}
 """Nothing about a query: the key, the account or the address is wrong."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds; the most that backoff waits by itself. An endpoint may ask for more through Retry-After."""
 DOUBLINGS = 16
 """Of the first wait, after which it has long been the longest."""
+LONGEST_CLOSE = 5.0
+"""Seconds that closing an endpoint may take."""
 DOWN_AFTER = 3
 """Queries in a row that an endpoint left without an answer: it is down, not the query odd."""
 TOO_LONG = re.compile(r"context.?(length|size|window)|prompt is too long|too many tokens", re.IGNORECASE)
@@ -140,7 +145,9 @@ class Endpoint:
         self._usage = usage
         self._tokens: dict[str, int] = dict(usage(None)) if usage else {}
         self._key = read_key(keys)
-        self._free = asyncio.Semaphore(options.concurrency * len(self._servers))
+        self.limit = Limit(options.concurrency * len(self._servers), len(self._servers))
+        self._callers: dict[threading.Thread, Future[Any]] = {}
+        """What each caller waits for."""
         self._next_turn = 0.0
         self._failed_in_a_row = 0
         self._answers: Path | None = None
@@ -174,7 +181,7 @@ class Endpoint:
         """
         return self._wait(self._map(function, items))
 
-    def ask(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
+    def ask(self, path: str, body: JsonObject, read: Callable[[Any], T]) -> T:
         """One request, outside of any query."""
         return self._wait(self.post(path, body, read))
 
@@ -195,7 +202,7 @@ class Endpoint:
             raise InputError(f"{other} serves something else than {next(iter(said))}. Name servers of the same model.")
         return first
 
-    async def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
+    async def post(self, path: str, body: JsonObject, read: Callable[[Any], T]) -> T:
         """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used."""
         if self._answers is None:
             return await self._ask("POST", path, body, read)
@@ -222,15 +229,24 @@ class Endpoint:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Have the loop do some work for the calling thread."""
         done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._callers[threading.current_thread()] = done
         try:
             return done.result()
         except BaseException:
             done.cancel()
             raise
+        finally:
+            del self._callers[threading.current_thread()]
+
+    def give_up(self, threads: Iterable[threading.Thread]) -> None:
+        """Ask nothing more for these callers; what was sent is still read."""
+        for thread in threads:
+            if (waiting := self._callers.get(thread)) is not None:
+                waiting.cancel()
 
     async def _map(self, function: Callable[[S], Awaitable[T]], items: Sequence[S]) -> list[T]:
         async def ask(item: S) -> T:
-            async with self._free:
+            async with self.limit:
                 return await function(item)
 
         try:
@@ -250,7 +266,7 @@ class Endpoint:
         ) from failure
 
     async def _ask(
-        self, method: str, path: str, body: dict[str, Any] | None, read: Callable[[Any], T], servers: Servers | None = None
+        self, method: str, path: str, body: JsonObject | None, read: Callable[[Any], T], servers: Servers | None = None
     ) -> T:
         """What one server answers: each that is not left out is asked, then again later."""
         servers, content = servers or self._servers, None if body is None else _encode_body(body)
@@ -269,7 +285,9 @@ class Endpoint:
                 tried.append(server)
                 try:
                     with servers.asking(server):
-                        answer = await asyncio.shield(self._ask_once(method, _url(server.base, path), content, server, read))
+                        sent = asyncio.ensure_future(self._ask_once(method, _url(server.base, path), content, server, read))
+                        sent.add_done_callback(lambda one: one.cancelled() or one.exception())  # also where nobody waits for it
+                        answer = await asyncio.shield(sent)
                     servers.note_answer(server)
                     return answer
                 except NoAnswer as fault:
@@ -284,11 +302,15 @@ class Endpoint:
 
     async def _ask_once(self, method: str, url: str, content: bytes | None, server: Server, read: Callable[[Any], T]) -> T:
         try:
+            sent = time.monotonic()
             answer = await _exchange(self._client, method, url, content, self.options.timeout)
         except TooLarge as fault:
             raise Unusable(f"{url} gave {fault}") from fault
+        if answer.status in TOO_MANY:
+            self.limit.lower(sent)
         if answer.status in RETRIED:
             raise self._overloaded(server, answer)
+        self.limit.grow()
         return self._read(answer, url, read)
 
     def _read(self, answer: Answer, url: str, read: Callable[[Any], T]) -> T:
@@ -348,7 +370,8 @@ async def _hold(headers: dict[str, str], opened: Future[Any]) -> None:
 
     stop = asyncio.Event()
     try:
-        client = httpx2.AsyncClient(headers=headers, timeout=None, limits=httpx2.Limits(max_connections=None))
+        unbounded = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+        client = httpx2.AsyncClient(headers=headers, timeout=None, limits=unbounded)
     except BaseException as fault:
         opened.set_exception(fault)
         return
@@ -359,8 +382,8 @@ async def _hold(headers: dict[str, str], opened: Future[Any]) -> None:
 
 def _close(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, worker: threading.Thread) -> None:
     loop.call_soon_threadsafe(stop.set)
-    if worker is not threading.current_thread():  # the garbage collector may call from any thread
-        worker.join()
+    if threading.current_thread().name != worker.name:  # the garbage collector may call from any thread, in any import
+        worker.join(LONGEST_CLOSE)
 
 
 async def _exchange(client: Any, method: str, url: str, content: bytes | None, seconds: float) -> Answer:
@@ -405,7 +428,7 @@ def read_key(variables: Sequence[str]) -> str:
     return key
 
 
-def _encode_body(body: dict[str, Any]) -> bytes:
+def _encode_body(body: JsonObject) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except UnicodeEncodeError as odd:

@@ -1,6 +1,7 @@
 """Scorer addresses: `kind[+variant]:rest` taken apart, checked and opened.
 
-The kinds are those that the modules beside this one name; none of them imports torch or an HTTP client before it opens something.
+The kinds are those that the modules of this folder name, and those of `ELSEWHERE`; none of them imports torch or an HTTP client
+before it opens something.
 """
 
 from __future__ import annotations
@@ -14,15 +15,21 @@ from typing import TYPE_CHECKING, Any, get_args
 from ..errors import InputError
 from ..machine.credentials import check_credentials
 from ..machine.extras import check_installed
+from ..machine.names import did_you_mean
 from . import PRESENTS, Address, Backend, Engine, EngineOptions, Grader, Kind, Recording, Takes
 
 if TYPE_CHECKING:
     from .local.model import TransformersEngine
 
 
+ELSEWHERE = ("steadyscore.decision_models.engine",)
+"""Modules of later packages that open kinds of scorers."""
+
+
 def _kinds() -> Iterator[Kind]:
-    for module in iter_modules(sys.modules[__package__].__path__):
-        if (name := f"{__package__}.{module.name}") != __name__:
+    here = (f"{__package__}.{module.name}" for module in iter_modules(sys.modules[__package__].__path__))
+    for name in (*here, *ELSEWHERE):
+        if name != __name__:
             yield from getattr(import_module(name), "KINDS", ())
 
 
@@ -40,13 +47,14 @@ def parse_address(address: str) -> Address:
         if address.partition("+")[0] not in embedded_scorers():
             raise InputError(
                 f"unknown scorer {address!r}. Embedded: {', '.join(embedded_scorers())}; "
-                "`steadyscore scorers list` prints every other kind of address."
+                "`steadyscore list scorers` prints every other kind of address."
             )
         return Address("hf", "", address)
     name, _, variant = head.partition("+")
     if not (same := [kind for kind in KINDS if kind.prefix == name]):
-        known = ", ".join(dict.fromkeys(kind.prefix for kind in KINDS))
-        raise InputError(f"unknown kind of scorer {name!r} in {address!r}. Known kinds: {known}.")
+        kinds = dict.fromkeys(kind.prefix for kind in KINDS)
+        near = did_you_mean(name, kinds, f"Known kinds: {', '.join(kinds)}.")
+        raise InputError(f"unknown kind of scorer {name!r} in {address!r}. {near[0].upper()}{near[1:]}")
     if variant and variant not in same[0].variants:
         known = f"Known: {', '.join(same[0].variants)}" if same[0].variants else f"{name}: has none"
         raise InputError(f"unknown variant {variant!r} in {address!r}. {known}.")
@@ -77,7 +85,7 @@ def honoured(scorer: Any) -> frozenset[str]:
 
 def refuse_unhonoured(asked: Iterable[str], scorers: Mapping[str, Any]) -> None:
     """Refuse fields (also `perturb markers`) that say nothing to any scorer; where one says something to some, name the rest."""
-    flags = {f"--{'no-' * (name == 'cache')}{name.replace('_', '-')}": name.split()[-1].split("-")[-1] for name in asked}
+    flags = {name: name.split()[-1].split("-")[-1] for name in asked}
     fields = {name: honoured(scorer) for name, scorer in scorers.items()}
     if idle := [flag for flag, field in flags.items() if not any(field in of for of in fields.values())]:
         it = "it" if len(idle) == 1 else "them"

@@ -16,9 +16,10 @@ import numpy as np
 
 from ..errors import InputError, ModelError
 from ..machine.disk import sha256
+from ..machine.threads import cores
 from ..models.embedded import EMBEDDED, is_present
 from ..models.weights import gguf_tokenizer
-from ..terms import Prompt
+from ..terms import JsonObject, Prompt
 from ..window.encoding import Encoder
 from ..window.readout import SlotLogits
 from . import Address, Capabilities, EngineOptions, Kind, Listing
@@ -44,14 +45,14 @@ class LlamaCppEngine(ReadingEngine):
         self._identity = {"kind": "llamacpp", "model": file.name, "weights": digest[:16]}
         self._cached: list[int] = []
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return dict(self._identity)
 
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         # Neighbours in sorted order share the longest prefixes.
         order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, prompts[i].body))
-        found = {i: self._read(prompts[i], label_mass) for i in order}
-        return [found[i] for i in range(len(prompts))]
+        read = {i: self._read(prompts[i], label_mass) for i in order}
+        return [read[i] for i in range(len(prompts))]
 
     def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
         """Greedy continuations, until the model ends its turn."""
@@ -115,7 +116,7 @@ def open_llamacpp(address: Address, options: EngineOptions) -> LlamaCppEngine:
     if not file.is_file():
         raise InputError(f"file {address.rest} does not exist.")
     layers = 0 if options.device == "cpu" else -1  # -1: all of them, where this build has a GPU
-    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)  # as torch counts them, so that both are alike
+    threads = int(os.environ.get("OMP_NUM_THREADS") or cores())  # as torch counts them, so that both are alike
     pace = {"n_threads": threads, "n_threads_batch": threads}
     llama = llama_cpp.Llama(str(file), n_ctx=CONTEXT, n_batch=BATCH, n_gpu_layers=layers, verbose=False, **pace)
     return LlamaCppEngine(llama_cpp, llama, Encoder(gguf_tokenizer(file), file.name), file)

@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..machine.console import foreign_code
 from ..machine.disk import sha256
 from ..machine.stopping import STOPS
+from ..terms import JsonObject
 from . import Address, Backend, Capabilities, EngineOptions, Kind, Listing, Reranker, ScorerFailed
 
 Score = Callable[[str, list[str]], Sequence[float]]
@@ -38,7 +39,7 @@ class PythonReranker(Reranker):
         self._module, self._watched = module, tuple(watched)
         self._has_scored = False
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return {"kind": "python", "function": self.name} | self._version
 
     def watch(self) -> dict[str, str]:
@@ -143,14 +144,18 @@ def open_python(address: Address, options: EngineOptions) -> PythonReranker:
     if module_name.endswith(".py"):  # a file in the folder where the user stands
         module_name = ".".join(Path(module_name).with_suffix("").parts)
         rest = f"{module_name}:{function_name}"
-    if (here := str(Path.cwd())) not in sys.path:  # a user's own file, beside them
+    own, here = Path.cwd().joinpath(*module_name.split(".")).with_suffix(".py"), str(Path.cwd())
+    if here not in sys.path or own.is_file():  # a user's own file goes first
         sys.path.insert(0, here)
     named_files(options.watch)  # a file that is not there is refused before anything is scored
-    forgotten = _forget_changed(module_name)
+    forgotten = _forget_changed(module_name, is_other=_is_other(module_name, own))
     with reraise_stops():
         try:
             with foreign_code():
-                function = getattr(importlib.import_module(module_name), function_name)
+                module = importlib.import_module(module_name)
+                if _is_other(module_name, own):
+                    raise ImportError(f"{own} has the name of {_file_of(module_name)}, which was imported. Rename your file")
+                function = getattr(module, function_name)
         except BaseException as fault:  # a user's module may do anything at its top
             sys.modules.update(forgotten)  # what was opened before goes on with them
             raise InputError(
@@ -167,7 +172,7 @@ def open_python(address: Address, options: EngineOptions) -> PythonReranker:
 def named_files(names: Sequence[str]) -> dict[str, str]:
     """Name -> digest of the files that a scorer is made of or the user named, or a refusal of those that are not there."""
     if missing := [name for name in names if not Path(name).is_file()]:
-        raise InputError([f"--watch {name} is not a file. Name files that are there." for name in missing])
+        raise InputError([f"watch: {name} is not a file. Name files that are there." for name in missing])
     return {name: _digest(name) for name in names}
 
 
@@ -225,13 +230,19 @@ def _note_modules(module: str) -> None:
         _seen.setdefault(file, _digest(file))
 
 
-def _forget_changed(module: str) -> dict[str, ModuleType]:
-    """Where a file beside a module has changed since it was imported, have the next import read them all again.
+def _is_other(module: str, own: Path) -> bool:
+    """Whether a module is loaded from another file than the user's own of its name."""
+    return own.is_file() and bool(file := _file_of(module)) and not own.samefile(str(file))
+
+
+def _forget_changed(module: str, *, is_other: bool = False) -> dict[str, ModuleType]:
+    """Where a file beside a module has changed since it was imported, or the module is another of the same name, have the next
+    import read them all again.
 
     Gives the modules as they were: who holds them keeps them.
     """
     beside = _modules_beside(module)
-    if all(_seen.get(file) in (None, _digest(file)) for file in beside.values()):
+    if not is_other and all(_seen.get(file) in (None, _digest(file)) for file in beside.values()):
         return {}
     forgotten = {name: sys.modules.pop(name) for name in beside}
     for package, _, last in (name.rpartition(".") for name in forgotten):
@@ -251,12 +262,4 @@ def _reason(fault: BaseException) -> str:
     return "".join(place) + f"{type(fault).__name__}: {' '.join(what.split())}"
 
 
-KINDS = (
-    Kind(
-        "python",
-        open_python,
-        takes="pool",
-        listed=(Listing("python:<module>:<function>", "score"),),
-        options=frozenset({"watch"}),
-    ),
-)
+KINDS = (Kind("python", open_python, "pool", (Listing("python:<module>:<function>", "score"),), options=frozenset({"watch"})),)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
 from ..machine.disk import sha256
-from ..runs.table import FIRST_STAGE, Scored
-from ..terms import Instance
+from ..runs.table import FIRST_STAGE, Scored, take_rows
+from ..terms import Instance, JsonObject
 from . import Address, Capabilities, EngineOptions, Kind, Listing, Recording
 
 ADDRESS = "first-stage:"
@@ -36,7 +34,7 @@ class ScoreRecording(Recording):
             deterministic=True,
         )
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return {"kind": "scores", "sha256": self._digest}
 
     def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored:
@@ -54,20 +52,7 @@ class ScoreRecording(Recording):
                 f"{self.name} holds no permutation {absent[0]} of query {instance.id}. Ask for the {max(have) + 1} it holds "
                 "with --permutations."
             )
-        rows = [have.index(p) for p in wanted]
-        return replace(
-            query,
-            permutations=np.array(wanted, dtype=np.int64),
-            scores=query.scores[rows],
-            slots=_picked(query.slots, rows),
-            windows=_picked(query.windows, rows),
-            grades=_picked(query.grades, rows),
-            label_mass=_picked(query.label_mass, rows),
-        )
-
-
-def _picked(values: np.ndarray | None, rows: list[int]) -> np.ndarray | None:
-    return None if values is None else values[rows]
+        return take_rows(query, np.array([have.index(p) for p in wanted], dtype=np.int64))
 
 
 def open_scores(address: Address, options: EngineOptions) -> ScoreRecording:
@@ -90,7 +75,7 @@ class FirstStage(Recording):
     name = ADDRESS
     capabilities = Capabilities(gives="ranking", order_free=True, deterministic=True)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return {"kind": "first-stage"}
 
     def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored:
@@ -104,7 +89,7 @@ class FirstStage(Recording):
 
 def open_first_stage(address: Address, options: EngineOptions) -> FirstStage:
     if address.rest:
-        raise InputError(f"{ADDRESS} takes nothing after its colon, and {address.rest!r} stands there. Write {ADDRESS}")
+        raise InputError(f"{ADDRESS} takes nothing after its colon, and {address.rest!r} is more. Write {ADDRESS}")
     return FirstStage()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
+from ..terms import JsonObject
 from . import HTTP, Address, Capabilities, EngineOptions, Kind, Listing, Reranker
 from .answers import Malformed, field, number
 from .http import Endpoint, Silent, Unusable
@@ -28,12 +29,19 @@ class HttpReranker(Reranker):
         self.name = f"rerank+{shape}:{model + '@' if model else ''}{endpoint.base}"
         self.capabilities = Capabilities(gives="score")
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return {"kind": "rerank", "model": self.model or self.endpoint.base, "shape": self.shape}
 
-    def score(self, query: str, texts: Sequence[str]) -> list[float]:
+    def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        return self.score_pools([(query, texts)])[0]
+
+    def score_pools(self, pools: Sequence[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
+        return self.endpoint.map(self._ask, pools)
+
+    async def _ask(self, pool: tuple[str, Sequence[str]]) -> Sequence[float]:
+        query, texts = pool
         body = build_request(self.shape, self.model, query, list(texts))
-        return self.endpoint.map(lambda one: self.endpoint.post("", one, lambda answer: parse_scores(answer, texts)), [body])[0]
+        return await self.endpoint.post("", body, lambda answer: parse_scores(answer, texts))
 
 
 def open_rerank(address: Address, options: EngineOptions) -> HttpReranker:
@@ -56,7 +64,7 @@ def open_rerank(address: Address, options: EngineOptions) -> HttpReranker:
     raise InputError(f"{base} answered neither shape of question. {'; '.join(refusals)}. Name the shape: rerank+tei:{rest}.")
 
 
-def build_request(shape: str, model: str, query: str, texts: list[str]) -> dict[str, Any]:
+def build_request(shape: str, model: str, query: str, texts: list[str]) -> dict[str, object]:
     if shape == "tei":
         return {"query": query, "texts": texts}
     named = {"model": model} if model else {}
@@ -71,18 +79,18 @@ def parse_scores(answer: Any, texts: Sequence[str]) -> list[float]:
     results = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
     if not isinstance(results, list) or len(results) != n:
         raise Malformed(f"{len(results) if isinstance(results, list) else 'no'} results came back for {n} texts")
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     for result in results:
         index = field(result, "index")
         value = result.get("relevance_score", result.get("score"))
-        if type(index) is not int or not 0 <= index < n or index in found:
+        if type(index) is not int or not 0 <= index < n or index in scores:
             raise Malformed(f"index {index!r} is out of range or came twice")
         document = result.get("document", result.get("text"))
         text = document.get("text") if isinstance(document, dict) else document
         if text != texts[index] and text in texts:
             raise Malformed(f"index {index} came back with another of the texts than was sent at that place")
-        found[index] = number(value, f"the score of text {index}")
-    return [found[i] for i in range(n)]
+        scores[index] = number(value, f"the score of text {index}")
+    return [scores[i] for i in range(n)]
 
 
 KINDS = (

@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import InputError, ModelError
 from ..models.weights import gguf_tokenizer, load_tokenizer
 from ..tasks import PASSAGE_RERANKING
-from ..terms import GRADES, Prompt
+from ..terms import GRADES, JsonObject, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
@@ -39,7 +39,7 @@ FLOOR = -9999.0
 LIKELIEST = 1000
 """Alternatives that llama.cpp's server is asked for: it gives no log-probability of a token by its id."""
 
-Request = tuple[str, dict[str, Any]]
+Request = tuple[str, JsonObject]
 """A path and a body."""
 
 
@@ -93,7 +93,7 @@ class ServedEngine(ReadingEngine):
         self.encoder, self.context, self.reference = facts.encoder, facts.context - route.written, facts.reference
         self.capabilities = route.capabilities
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         # Where it is served is not part of what it is; a run records it beside, at every start.
         route = {"route": self._route.name} if self._route.name else {}
         return {"kind": self.kind, "model": self.model, "tokenizer": self.encoder.name, **route}
@@ -260,7 +260,7 @@ def _ask_token_ids(model: str, prompt: Prompt) -> list[Request]:
     return [("/inference/v1/generate", {"model": model, "token_ids": ids, "sampling_params": sampling})]
 
 
-def token_id_rows(prompt: Prompt) -> dict[str, Any]:
+def token_id_rows(prompt: Prompt) -> dict[str, object]:
     """vLLM's question for the grade tokens at every position from the first slot to the last but one."""
     start = prompt.slots[0]
     return {"prompt_logprob_start": start, "prompt_logprob_token_ids": [list(prompt.grade_tokens)] * (len(prompt) - 1 - start)}
@@ -287,7 +287,7 @@ def slot_rows(prompt: Prompt, rows: np.ndarray) -> SlotLogits:
 
 def _ask_top_k(model: str, prompt: Prompt) -> list[Request]:
     path, body = _complete_vllm(model, [*prompt.prefix, *prompt.body], 1)
-    return [(path, body | {"prompt_logprobs": TOP})]
+    return [(path, {**body, "prompt_logprobs": TOP})]
 
 
 def read_top_k(prompt: Prompt, _: int, answer: Any) -> SlotLogits:
@@ -314,7 +314,9 @@ def _label_vllm(engine: ServedEngine, prompts: Sequence[Ids], labels: Sequence[I
     async def ask(pair: tuple[Ids, Ids]) -> float:
         ids, label = pair
         path, body = _complete_vllm(engine.model, [*ids, *label], 1)
-        return await engine.endpoint.post(path, body | {"prompt_logprobs": 0}, lambda answer: tail_log_probability(label, answer))
+        return await engine.endpoint.post(
+            path, {**body, "prompt_logprobs": 0}, lambda answer: tail_log_probability(label, answer)
+        )
 
     sums = engine.endpoint.map(ask, [(ids, label) for ids in prompts for label in labels])
     return np.array(sums).reshape(len(prompts), len(labels))

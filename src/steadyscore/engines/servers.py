@@ -1,7 +1,10 @@
-"""Several servers of one model behind one address: which of them is asked next, and which is left alone for a while."""
+"""Several servers of one model behind one address: which of them is asked next, which is left alone for a while, and how many
+requests may be under way.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -11,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ..errors import InputError
 from ..machine.credentials import NEXT, check_credentials, redact
-from . import Address
+from .options import Address
 
 log = logging.getLogger("steadyscore.engines")
 
@@ -77,6 +80,43 @@ class Servers:
         server.rests_until = now + max(asked, min(LONGEST_REST, FIRST_REST * 2 ** min(server.failed - 1, 16)))
         if server.failed == 1 and len(self) > 1:
             log.warning("%s gives no answer (%s) and is left out; the other servers are asked.", server.base, reason)
+
+
+class Limit:
+    """How many requests may be under way: as many as the user allows, half after an answer that says "too many", and one more
+    after each round that went well. A place is held from the first try of a request to its last, so those that wait count too.
+    """
+
+    def __init__(self, most: int, servers: int = 1, clock: Callable[[], float] = time.monotonic):
+        self.most, self._share, self._clock = most, 1 / servers, clock
+        self.now = float(most)
+        self.under_way = 0
+        self._places, self._given = asyncio.Semaphore(most), most
+        self._lowered = 0.0
+
+    async def __aenter__(self) -> None:
+        await self._places.acquire()
+        self.under_way += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self.under_way -= 1
+        if self._given > self.now:  # the place goes
+            self._given -= 1
+        else:
+            self._places.release()
+
+    def lower(self, sent: float) -> None:
+        """Halve the share of one server; once for all requests that were under way together."""
+        if sent >= self._lowered:
+            self._lowered = self._clock()
+            self.now = max(1.0, self.now * (1 - self._share / 2))
+
+    def grow(self) -> None:
+        """A request went well."""
+        self.now = min(float(self.most), self.now + 1 / self.now)
+        if self._given < int(self.now):
+            self._given += 1
+            self._places.release()
 
 
 def model_and_base(address: Address, path: str = "") -> tuple[str, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 from ..errors import InputError
+from ..terms import JsonObject
 from . import Address, Capabilities, EngineOptions, Kind, Listing, Reranker
 
 EFFECTS = ("none", "slot", "companion", "ties")
@@ -25,18 +25,18 @@ class SyntheticReranker(Reranker):
         self.name = f"synthetic:{effect}:{size:g}"
         self.capabilities = Capabilities(gives="score", order_free=effect in ORDER_FREE, deterministic=True)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return {"kind": "synthetic", "effect": self.effect, "size": self.size}
 
     def score(self, query: str, texts: Sequence[str]) -> list[float]:
         words, texts = set(query.lower().split()), [" ".join(text.split()) for text in texts]  # of words alone
-        plain = [(len(words & set(t.lower().split())) / max(len(words), 1) + _noise(query, t)) / 2 for t in texts]
+        plain = [(len(words & set(t.lower().split())) / max(len(words), 1) + fixed_number(query, t)) / 2 for t in texts]
         if self.effect == "slot":
             span = max(len(texts) - 1, 1)
             return [p + self.size * (1 - slot / span) for slot, p in enumerate(plain)]
         if self.effect == "companion":
             beside = [texts[max(slot - 1, 0)] for slot in range(len(texts))]
-            return [p + self.size * _noise(t, other) for p, t, other in zip(plain, texts, beside, strict=True)]
+            return [p + self.size * fixed_number(t, other) for p, t, other in zip(plain, texts, beside, strict=True)]
         if self.effect == "ties":
             return [round(3 * p) / 3 for p in plain]
         return plain
@@ -53,8 +53,8 @@ def open_synthetic(address: Address, options: EngineOptions) -> SyntheticReranke
         raise InputError(f"the size of synthetic:{rest} is not a number.") from None
 
 
-def _noise(*key: str) -> float:
-    """A fixed number in [0, 1) for a pair of texts."""
+def fixed_number(*key: str) -> float:
+    """A number in [0, 1) that depends on the key alone."""
     return int.from_bytes(hashlib.blake2b("\x1f".join(key).encode(), digest_size=6).digest(), "big") / 2**48
 
 

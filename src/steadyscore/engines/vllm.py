@@ -19,7 +19,7 @@ from ..errors import ModelError
 from ..models.adapter import adapter_identity, card_for_base, card_of, split_address
 from ..models.weights import load_tokenizer, locate, weights_digest
 from ..tasks import PASSAGE_RERANKING
-from ..terms import GRADES, Prompt
+from ..terms import GRADES, JsonObject, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
@@ -46,11 +46,11 @@ class VllmEngine(Engine):
         self.llm, self.encoder, self._lora, self._route, self.options = loaded.llm, loaded.encoder, loaded.lora, route, options
         self.name, self.reference = f"vllm+{route}:{loaded.address}", f"hf:{loaded.address}"
         self.context, self.capabilities = loaded.context - ROUTES[route].written, ROUTES[route].capabilities
-        self._identity = loaded.identity | {"route": route}
+        self._identity = {**loaded.identity, "route": route}
 
     @classmethod
     def open(cls, address: str, options: EngineOptions, route: str = "") -> VllmEngine:
-        def how(config: Any, encoder: Encoder) -> dict[str, Any]:
+        def how(config: Any, encoder: Encoder) -> dict[str, object]:
             classifies = route == "classifier" or (not route and not rescales_logits(config))
             return _pooling_options(config, encoder) if classifies else GENERATING
 
@@ -59,11 +59,11 @@ class VllmEngine(Engine):
         if route == "token-ids" and not _scores_token_ids(engine.llm):
             raise ModelError(f"{engine.name} needs vLLM's V2 model runner, which is not here. Use vllm: or vllm+top-k:.")
         if card := card_of(address):
-            engine.trained_settings = card["settings"]
+            engine.trained_settings = card.settings
         return engine
 
-    def identity(self) -> dict[str, Any]:
-        return dict(self._identity)
+    def identity(self) -> JsonObject:
+        return self._identity
 
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         try:
@@ -111,14 +111,14 @@ READ: dict[str, Callable[[Any, Sequence[Prompt], Any], list[SlotLogits]]] = {
 }
 
 
-def _generate(llm: Any, prompts: Sequence[Prompt], lora: Any, extra: list[dict[str, Any]]) -> list[Any]:
+def _generate(llm: Any, prompts: Sequence[Prompt], lora: Any, extra: list[JsonObject]) -> list[Any]:
     from vllm import SamplingParams
 
     sampling = [SamplingParams(temperature=0, max_tokens=1, detokenize=False, **what) for what in extra]
     return list(llm.generate(_inputs(prompts), sampling, lora_request=lora, use_tqdm=False))
 
 
-def _inputs(prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
+def _inputs(prompts: Sequence[Prompt]) -> list[dict[str, object]]:
     return [{"prompt_token_ids": [*prompt.prefix, *prompt.body]} for prompt in prompts]
 
 
@@ -154,8 +154,8 @@ class VllmReader(Generator):
     def open(cls, address: str, options: EngineOptions) -> VllmReader:
         return cls(_load(address, options, lambda config, encoder: GENERATING))
 
-    def identity(self) -> dict[str, Any]:
-        return dict(self._identity)
+    def identity(self) -> JsonObject:
+        return self._identity
 
     def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
         """Greedy continuations, until the model ends its turn."""
@@ -165,8 +165,8 @@ class VllmReader(Generator):
         """(P, L) from the log-probabilities that vLLM gives of a prompt's own tokens."""
         outputs = self._run([[*ids, *label] for ids in prompts for label in labels], max_tokens=1, prompt_logprobs=0)
         tails = zip((output.prompt_logprobs for output in outputs), [*labels] * len(prompts), strict=True)
-        found = [sum(rows[i - len(label)][token].logprob for i, token in enumerate(label)) for rows, label in tails]
-        return np.array(found).reshape(len(prompts), len(labels))
+        sums = [sum(rows[i - len(label)][token].logprob for i, token in enumerate(label)) for rows, label in tails]
+        return np.array(sums).reshape(len(prompts), len(labels))
 
     def _run(self, prompts: Sequence[Ids], **sampling: Any) -> list[Any]:
         from vllm import SamplingParams
@@ -180,14 +180,14 @@ class VllmReader(Generator):
 GENERATING = {"runner": "generate", "max_logprobs": TOP}
 
 
-def _pooling_options(config: Any, encoder: Encoder) -> dict[str, Any]:
+def _pooling_options(config: Any, encoder: Encoder) -> dict[str, object]:
     from vllm.config import PoolerConfig
 
     overrides, pooler = classifier_overrides(config.architectures[0], encoder), PoolerConfig(task="token_classify")
     return {"runner": "pooling", "convert": "classify", "hf_overrides": overrides, "pooler_config": pooler}
 
 
-def classifier_overrides(architecture: str, encoder: Encoder) -> dict[str, Any]:
+def classifier_overrides(architecture: str, encoder: Encoder) -> dict[str, object]:
     """What turns a causal model into a classifier over its own grade tokens: `hf_overrides`, also for `vllm serve`.
 
     vLLM looks tokens up by their spelling in the vocabulary, so they are given as the tokenizer spells them.
@@ -207,7 +207,7 @@ class Loaded(NamedTuple):
     llm: Any
     encoder: Encoder
     address: str
-    identity: dict[str, Any]
+    identity: JsonObject
     lora: Any
     """vLLM's request for an adapter, where there is one."""
 
@@ -216,10 +216,12 @@ class Loaded(NamedTuple):
         return int(self.llm.llm_engine.model_config.max_model_len)
 
 
-def _load(address: str, options: EngineOptions, how: Callable[[Any, Encoder], dict[str, Any]]) -> Loaded:
+def _load(address: str, options: EngineOptions, how: Callable[[Any, Encoder], JsonObject]) -> Loaded:
     """`<id|path>[+adapter]`; `how` is what it is loaded for."""
     import torch
     from vllm import LLM
+
+    from .local.precision import precision_of
 
     base, adapter = split_address(address)
     source, local = locate(base)
@@ -227,14 +229,16 @@ def _load(address: str, options: EngineOptions, how: Callable[[Any, Encoder], di
         _config(source, options),
         Encoder(load_tokenizer(source, trust_remote_code=options.trust_remote_code), source),
     )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = precision_of(options.dtype, device)
     identity = {
         "kind": "vllm",
         "model": base,
         "weights": weights_digest(Path(source)) if local else getattr(config, "_commit_hash", None),
-        "dtype": options.dtype,
-        "device": "cuda" if torch.cuda.is_available() else "cpu",
+        "dtype": dtype,
+        "device": device,
     }
-    lora: dict[str, Any] = {}
+    lora: dict[str, object] = {}
     if adapter:
         lora = {"enable_lora": True, "max_lora_rank": _lora_rank(adapter)}
         identity["adapter"] = adapter_identity(adapter, card_for_base(adapter, identity, options.allow_base_mismatch))
@@ -242,7 +246,7 @@ def _load(address: str, options: EngineOptions, how: Callable[[Any, Encoder], di
         identity["adapter"] = adapter_identity(Path(source), card)
     llm = LLM(
         source,
-        dtype=options.dtype,
+        dtype=dtype,
         tensor_parallel_size=options.tensor_parallel,
         trust_remote_code=options.trust_remote_code,
         **how(config, encoder),

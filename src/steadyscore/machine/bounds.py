@@ -75,12 +75,12 @@ def field_mistakes(settings: Any) -> list[str]:
 @cache
 def _alternatives(settings: type) -> dict[str, tuple[Any, ...]]:
     """Field -> the types it may have; none where there is one without bounds, which a value is not compared with."""
-    found = {}
+    alternatives = {}
     for name, hint in get_type_hints(settings, include_extras=True).items():
         parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
         is_bounded = all(part is type(None) or get_origin(part) in (Annotated, Literal) for part in parts)
-        found[name] = parts if is_bounded else ()
-    return found
+        alternatives[name] = parts if is_bounded else ()
+    return alternatives
 
 
 def _allows(hint: Any, value: Any) -> bool:

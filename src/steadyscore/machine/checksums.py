@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import IO, Any, Literal
 
+from ..terms import JsonObject
 from .places import Place, open_whole
 
 State = Literal["OK", "damaged", "not checksummed"]
@@ -79,7 +80,7 @@ def _digest_without(stream: IO[bytes], place: int) -> bytes:
     return digest.hexdigest().encode()
 
 
-def seal_record(record: Mapping[str, Any]) -> dict[str, Any]:
+def seal_record(record: Mapping[str, Any]) -> dict[str, object]:
     """A JSON object with its checksum, which stands first: whoever changes the file by hand can delete that line."""
     rest = {key: value for key, value in record.items() if key != "sha256"}
     return {"sha256": _record_digest(rest), **rest}
@@ -92,6 +93,6 @@ def record_state(record: Mapping[str, Any]) -> State:
     return "OK" if seal_record(record)["sha256"] == record["sha256"] else "damaged"
 
 
-def _record_digest(record: dict[str, Any]) -> str:
+def _record_digest(record: JsonObject) -> str:
     plain = json.loads(json.dumps(record))  # as a reader gets it: numbers that were keys are texts
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,6 +1,6 @@
 """No secret in a record: what of an address or a message is secret, and the text without it.
 
-An address stands in run folders, reports, caches and logs, so one that carries a user name, a password or a key is refused
+An address is written to run folders, reports, caches and logs, so one that carries a user name, a password or a key is refused
 before anything is written or sent. A message may quote what a server or a program said: `redact` takes the secrets out.
 """
 
@@ -55,15 +55,15 @@ def without_credentials(address: str) -> str:
     """An address without user name, password, fragment, and without what its query string may not hold."""
     if len(several := NEXT.split(address)) > 1:
         return ",".join(map(without_credentials, several))
-    found = SCHEME.search(address)
-    if found is None:
+    scheme = SCHEME.search(address)
+    if scheme is None:
         return address
-    url = address[found.end() :]
+    url = address[scheme.end() :]
     host, path, query = _parts(url)
     if not HOST.fullmatch(host):  # what stands before the last @, slashes and all, may be a password
         host, path, query = _parts(url.rpartition("@")[2]) if "@" in url else (HIDDEN, "", "")
     kept = urlencode([(name, value) for name, value in parse_qsl(query) if name in HARMLESS])
-    return address[: found.end()] + host + path + ("?" + kept if kept else "")
+    return address[: scheme.end()] + host + path + ("?" + kept if kept else "")
 
 
 def redact(text: str, *secrets: str) -> str:
@@ -96,16 +96,16 @@ def _spellings(secret: str) -> set[str]:
 
 def _variables() -> dict[str, str]:
     """Environment variables that hold a secret, by their names."""
-    found = {name: value.strip() for name, value in os.environ.items() if SECRET_VARIABLE.search(name)}
-    return {name: value for name, value in found.items() if len(value) >= SHORTEST}
+    secrets = {name: value.strip() for name, value in os.environ.items() if SECRET_VARIABLE.search(name)}
+    return {name: value for name, value in secrets.items() if len(value) >= SHORTEST}
 
 
 def _urls(address: str) -> list[tuple[str, bool]]:
     """The URLs of an address, and whether each is that of an endpoint; a program may be given any number of its own."""
     if address.startswith("command:"):
         return [(url, False) for url in URL.findall(address)]
-    found = SCHEME.search(address)
-    return [(url, True) for url in NEXT.split(address[found.start() :])] if found else []
+    scheme = SCHEME.search(address)
+    return [(url, True) for url in NEXT.split(address[scheme.start() :])] if scheme else []
 
 
 def _is_refused(url: str, strict: bool) -> bool:

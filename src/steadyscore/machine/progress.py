@@ -38,6 +38,8 @@ class Job:
     is_part: bool = False
     """Whether it is one unit of the job around it; their places are then said together."""
     remark: str = ""
+    about: Callable[[], str] = lambda: ""
+    """What is true of the work now, such as what it waits for; empty where there is nothing to say."""
     count: int = field(init=False)
     began: float = field(default_factory=time.monotonic)
     bar: Any = None
@@ -49,7 +51,7 @@ class Job:
         self.count += count
         self.remark = one_line(remark) or self.remark
         if self.bar is not None:
-            self.bar.set_postfix_str(self.remark, refresh=False)
+            self.bar.set_postfix_str(self.remark or self.about(), refresh=False)
             self.bar.update(count)
 
 
@@ -80,10 +82,11 @@ def job(
 
 
 def bar(description: str, quiet: bool = False, unit: str = "query") -> Callable[[Iterable[T], int | None], Iterator[T]]:
-    """Progress over items and their number; none with `quiet`."""
+    """Progress over items and their number, with what `items.about()` says where they have it; none with `quiet`."""
 
     def wrap(items: Iterable[T], total: int | None) -> Iterator[T]:
         with job(description, total, unit, hidden=quiet) as work:
+            work.about = getattr(items, "about", work.about)
             for item in items:
                 yield item
                 work.advance()
@@ -189,7 +192,8 @@ def progress_line(chain: Sequence[Job], now: float) -> str:
     """What is being done, how far it is, its rate and the time left: of the innermost job, inside those it is a part of."""
     outer, inner = chain[0], chain[-1]
     places = [f"{job.unit} {job.count + 1} of {job.total}" for job in chain[:-1]]
-    text = ", ".join([*filter(None, [*places, _place(inner, len(chain) > 1)]), *_pace(chain, now), *filter(None, [outer.remark])])
+    parts = [*places, _place(inner, len(chain) > 1), *_pace(chain, now), outer.remark, inner.about()]
+    text = ", ".join(filter(None, parts))
     return f"{outer.what}: {text}" if text else outer.what
 
 

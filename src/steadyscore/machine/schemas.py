@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +26,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 SURROGATE = "holds half of a surrogate pair, which is not a character. Send text that UTF-8 can carry"
+T = TypeVar("T")
+
 MOST_UNKNOWN = 5
 """Unknown fields of one object that are named in a refusal."""
 
@@ -110,20 +112,28 @@ def mistakes_of(
     error: HasErrors, whole: str = "", *, place: Callable[[Any], str] = place_of, words: Callable[[Any], str] = words_of
 ) -> list[str]:
     """Every mistake once, with its place; `whole` names the place of what is wrong with all of it."""
-    found = []
+    sentences = []
     for mistake in error.errors():
         said = words(mistake)
-        found.append(f"{place(mistake) or whole}: {said[:1].lower()}{said[1:]}".removeprefix(": "))
-    return list(dict.fromkeys(found))
+        sentences.append(f"{place(mistake) or whole}: {said[:1].lower()}{said[1:]}".removeprefix(": "))
+    return list(dict.fromkeys(sentences))
 
 
-def kind_mistakes(kind: Any, value: object, where: str = "") -> list[str]:
-    """Where a value is not of the kind that a type states (a TypedDict, say); `where` names the place of the whole."""
+def kind_mistakes(kind: Any, value: object) -> list[str]:
+    """Where a JSON value is not of the kind that a type states (a dataclass, say)."""
     try:
-        _adapter(kind).validate_python(value, strict=True)
+        read_as(kind, value)
     except ValidationError as error:
-        return mistakes_of(error, place=lambda mistake: ".".join(filter(None, (where, place_of(mistake)))))
+        return mistakes_of(error)
     return []
+
+
+def read_as(kind: type[T], value: object) -> T:
+    """A JSON value as the type that states its kind: keys that the type lacks are left out."""
+    adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]  # a type can be hashed
+    # Strictly as JSON, where an object may become a dataclass; then as it is, with file names that are not UTF-8.
+    adapter.validate_json(json.dumps(value, ensure_ascii=False).encode(errors="replace"), strict=True)
+    return adapter.validate_python(value)
 
 
 @cache

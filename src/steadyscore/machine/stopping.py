@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +18,10 @@ PATIENCE = 10.0
 
 
 @contextmanager
-def finishing(what: str) -> Iterator[None]:
-    """Finish the block, `what` in words, before a stop. A signal that is ignored stays ignored."""
+def finishing(what: str) -> Iterator[Sequence[int]]:
+    """Finish the block, `what` in words, before a stop; gives the stops so far. A signal that is ignored stays ignored."""
     if threading.current_thread() is not threading.main_thread():  # no other thread may set a handler, or is stopped
-        yield
+        yield ()
         return
     before: dict[int, Any] = {number: signal.getsignal(number) for number in STOPS}
     before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
@@ -45,7 +45,7 @@ def finishing(what: str) -> Iterator[None]:
     for number in before:
         signal.signal(number, wait)
     try:
-        yield
+        yield stops
     finally:
         for timer in timers:
             timer.cancel()

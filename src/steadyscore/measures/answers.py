@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..terms import Array, Verdict
-from .flips import Estimator, change
+from .preference import Estimator, change
 from .ranking import ranking
 
 EVIDENCE = 5

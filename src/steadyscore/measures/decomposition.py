@@ -11,7 +11,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..errors import InputError
+from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array
+from .ranking import is_relevant
+
+Estimator = Literal["unbiased", "reference"]
 
 
 def order_marginal(scores: ArrayLike) -> Array:
@@ -41,9 +46,7 @@ class Components(NamedTuple):
     """What slot and window leave over: companions, interactions, noise."""
 
 
-def variance_shares(
-    scores: ArrayLike, slots: ArrayLike, windows: ArrayLike, *, protocol: Literal["unbiased", "reference"] = "unbiased"
-) -> Components:
+def variance_shares(scores: ArrayLike, slots: ArrayLike, windows: ArrayLike, *, protocol: Estimator = "unbiased") -> Components:
     """Variance components of one query under score = candidate + slot + window + remainder, by OLS (§C.1).
 
     `reference` (the released code's): the drops in mean squared residual as slot, then window indicators join the candidate
@@ -83,19 +86,19 @@ def unbiased_components(scores: Array, slots: Array, windows: Array) -> Array:
     if permutations < 2:
         return np.full((queries, 4), np.nan)
     residual = order_residual(scores)
-    found = np.full((queries, 4), np.nan)
-    found[:, 0] = np.sum(residual**2, axis=(-2, -1)) / (n * (permutations - 1))
+    components = np.full((queries, 4), np.nan)
+    components[:, 0] = np.sum(residual**2, axis=(-2, -1)) / (n * (permutations - 1))
     still = _is_still(scores, residual)
-    found[still] = 0.0
+    components[still] = 0.0
     if splits := _cyclic_splits(permutations):
         levels = int(slots.max()) + int(windows.max()) + 2
         at_once = max(1, LARGEST // (permutations * n * levels))
         moving = np.flatnonzero(~still)
         for part in (moving[start : start + at_once] for start in range(0, len(moving), at_once)):
             effects = _split_effects(residual[part], slots[part], windows[part], splits) / (n * (permutations - 1))
-            found[part, 1:3] = effects
-            found[part, 3] = found[part, 0] - effects[:, 0] - effects[:, 1]
-    return found
+            components[part, 1:3] = effects
+            components[part, 3] = components[part, 0] - effects[:, 0] - effects[:, 1]
+    return components
 
 
 LARGEST = 2_000_000
@@ -300,3 +303,39 @@ def _sample_sd(values: Array, axis: int) -> Array:
 
 def _mean(values: Array) -> float:
     return float(values.mean()) if len(values) else float("nan")
+
+
+# ---- stored queries ----
+
+
+def placed_scores(query: Scored) -> tuple[Array, Array, Array]:
+    """(M, n) scores, slots and windows of the permutations, without the row of the first-stage order."""
+    keep = query.permutations != FIRST_STAGE
+    return query.permuted, query.slots[keep], query.windows[keep]  # type: ignore[index]
+
+
+def variance_components(queries: Sequence[Scored], protocol: Estimator = "reference") -> Components:
+    """Slot, window and remaining variance of a collection in squared score units: means over queries that have all of them."""
+    shares = (variance_shares(*_placed(query), protocol=protocol) for query in queries)
+    table = known_components(np.array(list(shares), float).reshape(-1, 4))
+    if not len(table):
+        return Components(*[float("nan")] * 4)
+    return Components(*(float(value) for value in table.mean(axis=0)))
+
+
+def slot_profile(queries: Sequence[Scored], *, gold: bool = False) -> SlotResidual:
+    """What each slot adds to a score; with `gold` only to relevant candidates. Queries without one are left out."""
+    width = max(int(_placed(query)[1].max()) + 1 for query in queries)
+    residuals = []
+    for query in queries:
+        kept = is_relevant(query.gold) if gold else None
+        if kept is None or kept.any():
+            scores, slots, _ = _placed(query)
+            residuals.append(slot_residual(scores, slots, width, kept))
+    return collection_slot_residual(residuals) if residuals else SlotResidual(np.full(width, np.nan), float("nan"))
+
+
+def _placed(query: Scored) -> tuple[Array, Array, Array]:
+    if query.slots is None or query.windows is None:
+        raise InputError(f"query {query.query_id} has no stored places, which slots and windows need.")
+    return placed_scores(query)

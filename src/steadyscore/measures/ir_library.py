@@ -15,14 +15,14 @@ from ..machine.extras import check_installed
 from ..runs.table import Scored
 from ..terms import Array
 from .ranking import ranking
-from .reading import ranked_first_stage, ranked_permuted
+from .views import ranked_first_stage, ranked_permuted
 
 
 def parse_measures(names: Sequence[str]) -> list[Any]:
     """Measures by name; all that ir_measures cannot compute on this machine are named at once."""
     if not names:
         return []
-    check_installed("--ir", "ir_measures")
+    check_installed("the measures of ir", "ir_measures")
     import ir_measures
 
     measures, mistakes = [], []
@@ -36,7 +36,7 @@ def parse_measures(names: Sequence[str]) -> list[Any]:
         if usable:
             measures.append(measure)
         else:
-            mistakes.append(f"--ir {name}: ir_measures cannot compute it here. Write it as nDCG@10, P@5 or AP(rel=2).")
+            mistakes.append(f"ir={name}: ir_measures cannot compute it here. Write it as nDCG@10, P@5 or AP(rel=2).")
     if mistakes:
         raise InputError(mistakes)
     return measures
@@ -60,11 +60,11 @@ def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str,
             key = f"{place}/{row}"
             judgements += [ir_measures.Qrel(key, doc, grade) for doc, grade in {**pool, **outside}.items()]
             run += [ir_measures.ScoredDoc(key, f"in{column}", float(len(columns) - rank)) for rank, column in enumerate(columns)]
-    found = {name: [[] for _ in queries] for name in names}  # type: ignore[var-annotated]
+    values_of = {name: [[] for _ in queries] for name in names}  # type: ignore[var-annotated]
     spelled = dict(zip(measures, names, strict=True))
     for metric in ir_measures.iter_calc(measures, judgements, run):
-        found[spelled[metric.measure]][int(metric.query_id.split("/")[0])].append(metric.value)
-    return {name: np.array([np.mean(values) if values else np.nan for values in rows]) for name, rows in found.items()}
+        values_of[spelled[metric.measure]][int(metric.query_id.split("/")[0])].append(metric.value)
+    return {name: np.array([np.mean(values) if values else np.nan for values in rows]) for name, rows in values_of.items()}
 
 
 def _judged_outside(query: Scored) -> dict[str, int]:

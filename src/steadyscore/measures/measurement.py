@@ -9,24 +9,23 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from ..runs.table import FIRST_STAGE, Scored
+from ..runs.table import FIRST_STAGE, Scored, take_rows
 from ..terms import Array
 from ..window.presentation import count_orders
-from . import ranking, threshold
-from .ensembles import ensembles
-from .planning import from_permutations
-from .reading import ranked_first_stage, ranked_permuted
+from . import ranking
+from .decomposition import placed_scores
 from .registry import MEASURES, NEEDS, Stack
-from .rows import Rows
-from .threshold import Cutoff, Threshold
-from .whole import WholeCollection, placed_scores
+from .threshold import Cutoff, FittingScores, Threshold, freeze_cutoff
+from .views import ranked_first_stage, ranked_permuted, with_scores
+from .whole import WholeCollection
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the measures of a run stand on."""
+    """What the measures of a run were computed from."""
 
     queries: int
     candidates: int
@@ -47,7 +46,7 @@ class Coverage:
     failed: dict[str, str] = field(default_factory=dict)
     """Queries that could not be scored, with the reason: in no mean."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self) | {"few_orders": {str(n): pools for n, pools in self.few_orders.items()}}
 
 
@@ -61,7 +60,7 @@ class Measured:
     overall: dict[str, float]
     """Measures that only a whole collection has."""
     overall_queries: dict[str, int]
-    """How many queries each of those stands on."""
+    """How many queries each of those was computed from."""
     cutoff: Cutoff
     coverage: Coverage
     slot_profile: list[float | None]
@@ -80,7 +79,7 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, on
     queries, survey = _survey_alike(queries, threshold_by := threshold_by or Threshold())
     if not survey.ids:
         raise InputError("no scored query was given to measure.")
-    cutoff = _cutoff(survey, threshold_by)
+    cutoff = freeze_cutoff(survey.fitting, threshold_by)
     values: dict[str, Array] = defaultdict(lambda: np.full(len(survey.ids), np.nan))
     whole = WholeCollection(survey.width)
     for first, batch in _batches(queries):
@@ -89,8 +88,8 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, on
             stack, places = _stack(alike), first + members
             sets = cutoff.retained(stack.scores, stack.ranked, places)
             stack = replace(stack, retained=sets, decided=None if sets is None else cutoff.decides(places))
-            for name, found in _values(stack, only):
-                values[name][places] = found
+            for name, column in _values(stack, only):
+                values[name][places] = column
             if only is None and NEEDS["moves"](stack):
                 whole.add(stack)
                 if alike[0].is_placed and stack.scores.shape[1] > 1:
@@ -104,6 +103,46 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, on
         coverage=survey.coverage(),
         slot_profile=whole.slot_profile(),
     )
+
+
+FITTED_FIRST = 8
+"""Queries on which a cutoff is fitted for the first time where queries are measured as they come."""
+
+
+class OneByOne:
+    """A measure of queries as they come, each value at once.
+
+    A cutoff that is fitted is fitted on the queries before: on the first 8, and again on all whenever they are twice as many.
+    Those before it was fitted have no value. Where all have come before, in fewer permutations, it is that of a whole audit.
+    """
+
+    def __init__(self, name: str, by: Threshold, before: OneByOne | None = None):
+        self._name, self._by, self._cutoff = name, by, Cutoff(None, "none yet")
+        self._before: list[Scored] = []
+        """In the one presentation that a cutoff is fitted in."""
+        self._whole: dict[str, Cutoff] = {}
+        if before is not None and before._before:
+            fitted = find_cutoff(before._before, by)
+            self._whole = {query.query_id: fitted.of(place) for place, query in enumerate(before._before)}
+
+    def value(self, query: Scored) -> float:
+        """Its value; NaN where it has none."""
+        stack = _stack([query])
+        if "cutoff" in MEASURES[self._name].needs:
+            sets = (self._whole.get(query.query_id) or self._fit(query)).retained(stack.scores, stack.ranked)
+            stack = replace(stack, retained=sets, decided=None if sets is None else np.ones(1, bool))
+        return next((float(values[0]) for _, values in _values(stack, (self._name,))), float("nan"))
+
+    def _fit(self, query: Scored) -> Cutoff:
+        """The cutoff for this query, which is then one of those before."""
+        if not self._by.is_fitted:
+            return find_cutoff([query], self._by)
+        if (count := len(self._before)) >= FITTED_FIRST and (count & (count - 1)) == 0:
+            self._cutoff = replace(find_cutoff(self._before, self._by), values=None)
+        is_first_stage = self._by.protocol != "reference" and query.first_stage is not None
+        row = np.flatnonzero((query.permutations == FIRST_STAGE) == is_first_stage)[:1]
+        self._before.append(_with_rows(query, row))
+        return self._cutoff
 
 
 def _batches(queries: Iterable[Scored]) -> Iterator[tuple[int, list[Scored]]]:
@@ -122,15 +161,6 @@ class EachChanged:
 
     def __iter__(self) -> Iterator[Scored]:
         return (changed for query in self._queries if (changed := self._change(query)) is not None)
-
-
-def average_permutations(query: Scored, serving_permutations: int) -> Scored:
-    """A query as a system that averages K permutations serves it: rows are disjoint ensembles (§D.4).
-
-    A pool that has fewer orders is averaged over all of them: one row, which nothing moves.
-    """
-    fewest = len(query.permuted) if query.has_every_order else serving_permutations
-    return with_scores(query, ensembles(query.permuted, min(serving_permutations, fewest)))
 
 
 def fewest_permutations(queries: Iterable[Scored]) -> int:
@@ -156,35 +186,16 @@ def pair_values(query: Scored, name: str, cutoff: Cutoff) -> Array:
     return pairs
 
 
+def from_permutations(values: ArrayLike) -> Array:
+    """Pair values whose mean is the mean of per-permutation `values` (M,), such as nDCG: h(i, j) = (v_i + v_j) / 2."""
+    values = np.asarray(values, float)
+    pairs: Array = (values[:, None] + values[None, :]) / 2
+    return pairs
+
+
 def _with_rows(query: Scored, rows: Array) -> Scored:
     """A query with some of its presentations, as they were shown."""
-
-    def some(values: Array | None) -> Array | None:
-        return None if values is None else values[rows]
-
-    return replace(
-        query,
-        permutations=np.arange(len(rows)),
-        scores=query.scores[rows],
-        slots=some(query.slots),
-        windows=some(query.windows),
-        grades=None,
-        label_mass=None,
-    )
-
-
-def with_scores(query: Scored, scores: Array) -> Scored:
-    """A query with other rows, whose places are not known."""
-    return replace(
-        query,
-        permutations=np.arange(len(scores)),
-        scores=scores,
-        slots=None,
-        windows=None,
-        grades=None,
-        label_mass=None,
-        ties="id",
-    )
+    return replace(take_rows(replace(query, grades=None, label_mass=None), rows), permutations=np.arange(len(rows)))
 
 
 def rank_by_pool(query: Scored) -> Scored | None:
@@ -229,8 +240,8 @@ def _stack(queries: Sequence[Scored]) -> Stack:
     relevance = [q.gold for q in queries]
     ideals = [own if q.ideal is None else q.ideal for q, own in zip(queries, relevance, strict=True)]
     ideal = np.full((len(queries), max(map(len, ideals))), np.nan)
-    for row, found in zip(ideal, ideals, strict=True):
-        row[: len(found)] = found
+    for row, gains in zip(ideal, ideals, strict=True):
+        row[: len(gains)] = gains
     orders = [q.orders() for q in queries]
     is_plain = queries[0].ties == "id"
     has_first = queries[0].first_stage is not None
@@ -249,12 +260,8 @@ def _stack(queries: Sequence[Scored]) -> Stack:
 class _Survey:
     """What must be known of all queries before the first is measured."""
 
-    ids: list[str] = field(default_factory=list)
-    fitting_rows: Rows = field(default_factory=Rows)
-    """Per query the scores that a cutoff is fitted on, where one is fitted; and its judgements."""
-    gold: Rows = field(default_factory=Rows)
+    fitting: FittingScores = field(default_factory=FittingScores)
     without_first_stage: list[str] = field(default_factory=list)
-    is_judged: bool = False
     width: int = 0
     candidates: int = 0
     permutations: list[int] = field(default_factory=list)
@@ -282,6 +289,10 @@ class _Survey:
         )
 
     @property
+    def ids(self) -> list[str]:
+        return self.fitting.ids
+
+    @property
     def is_mixed(self) -> bool:
         """Whether some queries were scored in first-stage order and others were not."""
         return 0 < len(self.without_first_stage) < len(self.ids)
@@ -306,15 +317,11 @@ def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
         first_stage = query.first_stage
         if first_stage is None:
             survey.without_first_stage.append(query.query_id)
-        survey.is_judged |= query.is_judged
-        if by.is_fitted:
-            row = query.permuted[0] if by.protocol == "reference" or first_stage is None else first_stage
-            survey.fitting_rows.append(row)
-            if by.cutoff == "f1":
-                survey.gold.append(query.gold)
+        in_permutation = by.protocol == "reference" or first_stage is None
+        row: Array = query.permuted[0] if in_permutation else first_stage  # type: ignore[assignment]
+        survey.fitting.add(query.query_id, by, row, query.gold, in_permutation=in_permutation, is_judged=query.is_judged)
         if query.is_placed and len(query.permuted) > 1:
             survey.width = max(survey.width, int(placed_scores(query)[1].max()) + 1)
-        survey.ids.append(query.query_id)
         survey.candidates += len(query.candidate_ids)
         survey.permutations.append(len(query.permuted))
         survey.orders.append(count_orders(n := len(query.candidate_ids)))
@@ -331,69 +338,10 @@ def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
 
 def find_cutoff(queries: Iterable[Scored], by: Threshold) -> Cutoff:
     """The frozen cutoff of some queries."""
-    return _cutoff(_survey_alike(queries, by)[1], by)
-
-
-def _cutoff(survey: _Survey, by: Threshold) -> Cutoff:
-    """The frozen cutoff of every query, fitted on others."""
-    ids, rows = survey.ids, survey.fitting_rows
-    if by.keep_first is not None:
-        return Cutoff(None, f"the first {by.keep_first} of every pool", keep_first=by.keep_first)
-    if by.keep_share is not None:
-        return Cutoff(None, f"{100 * by.keep_share:.3g}% of every pool, at least one", keep_share=by.keep_share)
-    if isinstance(by.cutoff, int | float):
-        return Cutoff(by.cutoff, "fixed", values=np.full(len(ids), float(by.cutoff)))
-    if len(ids) < 2:
-        return Cutoff(None, "none: it is fitted on other queries, and there is only one; --cutoff and --keep-share need no other")
-    fitted_in = "permutation 0" if survey.without_first_stage or by.protocol == "reference" else "first-stage order"
-    if by.retention is not None and not by.half:
-        folds = threshold.fold_queries(ids, by.seed)
-        value, values = threshold.cross_match_retention(rows, by.retention, folds)
-        how, count = f"retention-matched, {by.protocol}", len(ids)
-        return Cutoff(
-            value, how, fitted_in, count, count, by.seed, retention=by.retention, folds=int(folds.max()) + 1, values=values
-        )
-    if by.retention is None and not survey.is_judged:
-        return Cutoff(None, "none: tuning it to F1 needs judgements; --match-retention, --cutoff X and --keep-share do without")
-    reference = by.protocol == "reference"
-    fitted = _fitting_half(ids, by)
-    half = Rows(row for row, mine in zip(rows, fitted, strict=True) if mine)
-    grid = rows if reference else None
-    if by.retention is None:
-        gold = Rows(row for row, mine in zip(survey.gold, fitted, strict=True) if mine)
-        if not any(ranking.is_relevant(row).any() for row in gold):
-            return Cutoff(
-                None,
-                "none: no query of the half it is fitted on has a relevant candidate; --match-retention and --cutoff need none",
-            )
-        value = threshold.fit_cutoff(half, gold, by.protocol, grid)
-    else:
-        value = threshold.match_retention(half, by.retention, by.protocol, grid)
-    return Cutoff(
-        value=value,
-        how=f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
-        fitted_in=fitted_in,
-        fitted_on=int(fitted.sum()),
-        measured_on=int((~fitted).sum()),
-        seed=threshold.REFERENCE_SEED if reference else by.seed,
-        retention=by.retention,
-        values=np.where(fitted, np.nan, value),
-    )
-
-
-def _fitting_half(ids: Sequence[str], by: Threshold) -> Array:
-    """(Q,) which queries a cutoff is fitted on."""
-    is_reference = by.protocol == "reference"
-    fit_ids, _ = threshold.split_queries(
-        ids, None if is_reference else by.seed, protocol="reference" if is_reference else "hashed"
-    )
-    chosen = set(fit_ids)
-    return np.fromiter((query_id in chosen for query_id in ids), bool, len(ids))
+    return freeze_cutoff(_survey_alike(queries, by)[1].fitting, by)
 
 
 def fitted_retention(queries: Iterable[Scored], cutoff: float, by: Threshold) -> float:
     """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
     _, survey = _survey_alike(queries, Threshold(half=True, protocol=by.protocol, seed=by.seed))
-    fitted = _fitting_half(survey.ids, by)
-    kept = (float((row >= cutoff).mean()) for row, mine in zip(survey.fitting_rows, fitted, strict=True) if mine)
-    return float(np.mean(np.fromiter(kept, float)))
+    return survey.fitting.retention(cutoff, by)

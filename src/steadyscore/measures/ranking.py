@@ -144,8 +144,8 @@ def ndcg(
     relevance = np.asarray(relevance, float)
     everything = None if judged_gains is None else np.asarray(judged_gains, float)
     best = np.sort(_gains(relevance if everything is None else everything, gain), axis=-1)[..., ::-1][..., :k]
-    found = _dcg(_in_rank_order(_gains(relevance, gain), scores, k))
-    quality = ratio(found, _dcg(best)[..., None], undefined=0.0)
+    dcg = _dcg(_in_rank_order(_gains(relevance, gain), scores, k))
+    quality = ratio(dcg, _dcg(best)[..., None], undefined=0.0)
     return np.where(_is_judged(relevance, everything), quality, np.nan)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..terms import Array
-from . import instability, preference, ranking, threshold
+from . import instability, preference, ranking, retained_sets
 
 Better = Literal["higher", "lower", "neither"]
 
@@ -191,25 +191,25 @@ MEASURES: dict[str, Measure] = {
         Measure("companion_share", "share of order variance left to companions", "neither", PLACES),
         Measure("slot_rms", "root mean square of the slot profile ψ(p)", "lower", PLACES),
         # the threshold consumer
-        Measure("overlap", "Jaccard of the sets retained under two permutations", "higher", CUTOFF, _sets(threshold.overlap)),
+        Measure("overlap", "Jaccard of the sets retained under two permutations", "higher", CUTOFF, _sets(retained_sets.overlap)),
         Measure("overlap_nonempty", "overlap without the pairs in which both sets are empty", "higher", CUTOFF,
-                _sets(threshold.overlap_nonempty)),
+                _sets(retained_sets.overlap_nonempty)),
         Measure("chance_overlap", "overlap of sets of the same sizes drawn at random", "neither", CUTOFF,
-                _sets(threshold.chance_overlap)),
+                _sets(retained_sets.chance_overlap)),
         Measure("empty_sets", "share of permutations under which nothing is retained", "neither", CUTOFF,
-                _sets(threshold.empty_sets)),
-        Measure("retained_f1", "F1 of the retained set", "higher", SET_GOLD, _sets(threshold.retained_f1, gold=True)),
+                _sets(retained_sets.empty_sets)),
+        Measure("retained_f1", "F1 of the retained set", "higher", SET_GOLD, _sets(retained_sets.retained_f1, gold=True)),
         Measure("f1_spread", "mean minus worst permutation's retained-set F1", "lower", SET_GOLD,
-                _sets(threshold.f1_spread, gold=True)),
-        Measure("retention", "share of the pool that is retained", "neither", CUTOFF, _sets(threshold.retention)),
+                _sets(retained_sets.f1_spread, gold=True)),
+        Measure("retention", "share of the pool that is retained", "neither", CUTOFF, _sets(retained_sets.retention)),
         Measure("set_flip_rate", "of what is ever retained, the share not always retained", "lower", CUTOFF,
-                _sets(threshold.set_flip_rate)),
+                _sets(retained_sets.set_flip_rate)),
         Measure("churned_relevance", "relevance density of documents retained by one of two permutations", "neither", SET_GOLD,
-                lambda s: threshold.churned_relevance(_present(s.retained), s.relevance)[0]),
+                lambda s: retained_sets.churned_relevance(_present(s.retained), s.relevance)[0]),
         Measure("kept_relevance", "relevance density of documents retained by both", "neither", SET_GOLD,
-                lambda s: threshold.churned_relevance(_present(s.retained), s.relevance)[1]),
+                lambda s: retained_sets.churned_relevance(_present(s.retained), s.relevance)[1]),
         Measure("overlap@10", "Jaccard of the first 10 under two permutations: a budget instead of a cutoff", "higher", MOVES,
-                lambda s: threshold.overlap(threshold.retained_top_k(s.ranked, 10))),
+                lambda s: retained_sets.overlap(retained_sets.retained_top_k(s.ranked, 10))),
         # the preference consumer
         Measure("pair_flip", "how often two permutations select another chosen/rejected pair", "lower", MOVES,
                 _ranks(preference.pair_flip)),
@@ -269,3 +269,14 @@ FLOORED = (
     *(m.name for m in MEASURES.values() if m.value and m.better == "lower" and "permutations" in m.needs),
 )
 """What a noise floor is printed beside: figures that only movement between presentations makes."""
+
+NOT_SHARES = (
+    "score_variance", "rank_variance", "gold_rank_variance", "normalized_residual", "placed_delta_ndcg@10", "first_place_bias",
+)  # fmt: skip
+"""Measures whose values of single queries may lie outside 0 to 1."""
+OF_FEW = (
+    "ndcg@10", "mean_ndcg@10", "ndcg@1", "mean_ndcg@1", "map", "mrr", "recall@10", "tau_psi", "tau_psi_input_position",
+    "top10_instability", "overlap", "overlap@10", "chance_overlap", "empty_sets", "retained_f1", "retention", "pair_flip",
+    "selection_flip", "selected_quality_flip", "label_accuracy",
+)  # fmt: skip
+"""Means over permutations, or over pairs of them: what a few of the permutations give is what all give, on average."""

@@ -15,10 +15,14 @@ from ..errors import InputError
 from ..terms import Array
 from .preference import pair
 from .ranking import ranking, ratio
-from .threshold import overlap, retained, retained_top_k
+from .retained_sets import overlap, retained, retained_top_k
 
 ERROR_RATE = 0.05
-"""Probability, over all documents and tests of a request, that adaptive stopping calls a document settled wrongly."""
+"""Probability, over all documents of a request, that one is called settled wrongly."""
+CHANGED_SHARE = 0.02
+"""Share of the documents to which the presentations that adaptive stopping leaves out are expected to give another role."""
+OTHERS_WEIGHT = 4
+"""How many presentations of its own the variance of the other documents counts as, in the variance of a document."""
 
 Kind = Literal["threshold", "top_k", "pair"]
 
@@ -131,25 +135,41 @@ def student_tail(t: Array, freedom: int) -> Array:
     return np.asarray(np.clip((1 - within) / 2, 0, 1))
 
 
-def is_settled(support: Array, tests: int) -> Array:
+def is_settled(support: Array) -> Array:
     """Which documents keep their role under further permutations, (n,) bool.
 
-    t-test that the mean margin (M, n) is positive, with the error rate shared over documents and tests, and halved because
-    the side was read off the same scores. A margin that never moved is settled. Fewer than two presentations settle nothing.
+    t-test that the mean margin (M, n) is positive, with the error rate shared over documents, and halved because the side was
+    read off the same scores. A margin that never moved is settled. Fewer than two presentations settle nothing.
     """
     permutations, n = support.shape
     if permutations < 2:
         return np.zeros(n, bool)
     t = ratio(support.mean(axis=0), support.std(axis=0, ddof=1) / np.sqrt(permutations), undefined=np.inf)
-    return np.asarray(student_tail(np.maximum(t, 0), permutations - 1) <= ERROR_RATE / (2 * n * tests))
+    return np.asarray(student_tail(np.maximum(t, 0), permutations - 1) <= ERROR_RATE / (2 * n))
 
 
-def stopping_points(permutations: int) -> list[int]:
-    """After how many permutations adaptive stopping tests: 3, then half as many again each time, and at last all."""
-    points = [min(3, permutations)]
-    while points[-1] < permutations:
-        points.append(min(permutations, points[-1] + -(-points[-1] // 2)))
-    return points
+def change_chances(scores: Array, rule: DecisionRule, count: int) -> Array:
+    """(n,) the chance that the mean over `count` presentations gives a document another role than that over these M, (M, n).
+
+    A margin's mean over all of them lies around its mean so far with variance s² (1/M - 1/count). s² is the document's own
+    variance, drawn to the mean variance of the pool, since two or three presentations say little of one.
+    """
+    seen, n = scores.shape
+    if seen >= count:
+        return np.zeros(n)
+    if seen < 2:
+        return np.ones(n)
+    support = margins(scores, rule)
+    own = support.var(axis=0, ddof=1)
+    freedom = seen - 1 + OTHERS_WEIGHT
+    variance = ((seen - 1) * own + OTHERS_WEIGHT * own.mean()) / freedom
+    t = ratio(support.mean(axis=0), np.sqrt(variance * (1 / seen - 1 / count)), undefined=np.inf)
+    return student_tail(np.maximum(t, 0), freedom)
+
+
+def is_decided(scores: Array, rule: DecisionRule, count: int) -> bool:
+    """Whether the rest of `count` presentations is expected to change so few roles that it can be left out, scores (M, n)."""
+    return bool(change_chances(scores, rule, count).mean() <= CHANGED_SHARE)
 
 
 class Stability(NamedTuple):
@@ -163,12 +183,12 @@ class Stability(NamedTuple):
     """(n,) bool"""
 
 
-def stability(scores: Array, rule: DecisionRule, tests: int = 1) -> Stability:
+def stability(scores: Array, rule: DecisionRule) -> Stability:
     """How the M single presentations (M, n) agree with the decision their mean takes."""
     each, of_mean = roles(scores, rule), roles(scores.mean(axis=0), rule)
     same = each == of_mean
     shared = np.nan if isinstance(rule, PairRule) else float(overlap(each == 1))
-    return Stability(float(same.all(axis=1).mean()), same.mean(axis=0), shared, is_settled(margins(scores, rule), tests))
+    return Stability(float(same.all(axis=1).mean()), same.mean(axis=0), shared, is_settled(margins(scores, rule)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +204,11 @@ class Outcome:
     cutoff: float | None = None
 
 
-def outcome(mean: Array, rule: DecisionRule) -> Outcome:
-    role = roles(mean, rule)
+def outcome(mean: Array, rule: DecisionRule, ties: Array | None = None) -> Outcome:
+    """`ties`: (n,) the documents as equal ones follow each other, where that is not as in the request."""
+    first = np.arange(len(mean)) if ties is None else ties
+    role = roles(mean[first], rule)
     if isinstance(rule, PairRule):
-        return Outcome("pair", chosen=int(np.flatnonzero(role == 1)[0]), rejected=int(np.flatnonzero(role == -1)[0]))
-    kept = [int(i) for i in ranking(mean) if role[i] == 1]
+        return Outcome("pair", chosen=int(first[role == 1][0]), rejected=int(first[role == -1][0]))
+    kept = [int(first[i]) for i in ranking(mean[first]) if role[i] == 1]
     return Outcome(rule.kind, kept, k=rule.k if isinstance(rule, TopKRule) else None, cutoff=cutoff(mean, rule))

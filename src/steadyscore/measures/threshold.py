@@ -1,8 +1,7 @@
-"""The threshold consumer: which candidates a frozen cutoff, or a budget, retains (§5 and §F.1 of the paper).
+"""The cutoff of the threshold consumer: how it is asked for, how it is fitted, and what was frozen (§5 and §F.1 of the paper).
 
-The cutoff is fitted in one presentation (first-stage order) on other queries than it is measured on, and then frozen:
-reshuffling changes what the filter admits and not how it was fitted. Retained sets are bool arrays (..., M, n) beside
-the scores they come from.
+It is fitted in one presentation (first-stage order) on other queries than it is measured on, and then frozen: reshuffling
+changes what the filter admits and not how it was fitted. What it retains is measured in `retained_sets`.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -20,8 +18,9 @@ from numpy.typing import ArrayLike
 
 from ..errors import InputError
 from ..machine.bounds import Positive, field_mistakes
-from ..terms import Array
-from .ranking import check_choice, finite_scores, is_relevant, rank, ratio, spread, unless_single, unless_unjudged
+from ..terms import Array, JsonObject
+from .ranking import check_choice, finite_scores, is_relevant
+from .retained_sets import retained, retained_share, retained_top_k
 
 Protocol = Literal["midpoints", "reference"]
 
@@ -137,7 +136,7 @@ class Cutoff:
         own = self.value if places is None or self.values is None else self.values[places][:, None, None]
         return None if self.value is None or own is None else retained(scores, own)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         rule = {"keep_first": self.keep_first, "keep_share": self.keep_share}
         fixed = {"value": self.value, "how": self.how, **{key: value for key, value in rule.items() if value is not None}}
         if self.fitted_on is None:
@@ -292,142 +291,106 @@ def cross_match_retention(scores: Sequence[ArrayLike], target: float, folds: Arr
     return fit(np.ones(len(owner), bool), len(folds)), apart[folds]
 
 
-# ---- measuring: M permutations ----
+class Rows(Sequence[Array]):
+    """Rows of floats of different lengths, end to end: appended once and read often; a row that is read is a copy.
 
-
-def retained(scores: ArrayLike, cutoff: float | Array) -> Array:
-    """What a frozen or fixed cutoff keeps: score >= cutoff, (..., M, n) bool; of several cutoffs (C, 1, 1) what each keeps."""
-    return finite_scores(scores) >= cutoff
-
-
-def retained_top_k(scores: ArrayLike, k: int) -> Array:
-    """What a budget of k keeps: the first k, ties by candidate id, (..., M, n) bool."""
-    return rank(scores) < k
-
-
-def retained_share(scores: ArrayLike, share: float) -> Array:
-    """What a share of every pool keeps: the first `share` n candidates, rounded, at least one; ties by candidate id."""
-    n = np.asarray(scores).shape[-1]
-    size = int(np.floor(share * n + 0.5 + 1e-9))  # 0.29 of 50 is 14.5, but not in binary
-    return retained_top_k(scores, max(1, size))
-
-
-def overlap(retained: ArrayLike) -> Array:
-    """Mean pairwise Jaccard of the sets retained under M permutations, (...); empty against empty is 1. NaN when M <
-    2.
+    Eight bytes a number, where a list of arrays takes a hundred more a row.
     """
-    jaccard, _ = _pairwise_jaccard(retained)
-    permutations = jaccard.shape[-1]
-    return ratio(jaccard.sum(axis=(-2, -1)) - permutations, permutations * (permutations - 1))
+
+    def __init__(self, rows: Iterable[Array] = ()):
+        self._values, self._ends = array("d"), array("q", [0])
+        for row in rows:
+            self.append(row)
+
+    def append(self, row: Array) -> None:
+        self._values.frombytes(np.ascontiguousarray(row, float).tobytes())
+        self._ends.append(len(self._values))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, index: int) -> Array:  # type: ignore[override]
+        place = range(len(self))[index]  # negative ones from the end; IndexError beyond it
+        return np.array(self._values[self._ends[place] : self._ends[place + 1]])
 
 
-def overlap_nonempty(retained: ArrayLike) -> Array:
-    """`overlap` without the pairs in which both sets are empty, (...): agreement on keeping nothing is not counted as
-    agreement on what to keep. NaN where no pair is left.
-    """
-    jaccard, sizes = _pairwise_jaccard(retained)
-    permutations = jaccard.shape[-1]
-    counted = ((sizes[..., :, None] + sizes[..., None, :]) > 0) & ~np.eye(permutations, dtype=bool)
-    return ratio(np.where(counted, jaccard, 0.0).sum(axis=(-2, -1)), counted.sum(axis=(-2, -1)))
+@dataclass
+class FittingScores:
+    """What a cutoff is fitted on: the scores of every query in one presentation, and its judgements."""
+
+    ids: list[str] = field(default_factory=list)
+    rows: Rows = field(default_factory=Rows)
+    """None where no cutoff is fitted."""
+    gold: Rows = field(default_factory=Rows)
+    """Where it is fitted to F1."""
+    is_judged: bool = False
+    in_permutation: bool = False
+    """The presentation is permutation 0, and not the first-stage order."""
+
+    def add(self, query_id: str, by: Threshold, row: Array, gold: Array, *, in_permutation: bool, is_judged: bool) -> None:
+        self.ids.append(query_id)
+        self.in_permutation |= in_permutation
+        self.is_judged |= is_judged
+        if by.is_fitted:
+            self.rows.append(row)
+        if by.cutoff == "f1":
+            self.gold.append(gold)
+
+    def half(self, by: Threshold) -> Array:
+        """(Q,) which queries are the half that a cutoff is fitted on."""
+        is_reference = by.protocol == "reference"
+        fit_ids, _ = split_queries(
+            self.ids, None if is_reference else by.seed, protocol="reference" if is_reference else "hashed"
+        )
+        chosen = set(fit_ids)
+        return np.fromiter((query_id in chosen for query_id in self.ids), bool, len(self.ids))
+
+    def retention(self, cutoff: float, by: Threshold) -> float:
+        """The share of the pool that a cutoff keeps on that half."""
+        kept = (float((row >= cutoff).mean()) for row, mine in zip(self.rows, self.half(by), strict=True) if mine)
+        return float(np.mean(np.fromiter(kept, float)))
 
 
-def _pairwise_jaccard(retained: ArrayLike) -> tuple[Array, Array]:
-    """The Jaccard index of every two sets, (..., M, M), empty against empty being 1; and the size of each, (..., M)."""
-    sets = np.asarray(retained, np.float32)
-    both = sets @ sets.swapaxes(-1, -2)  # (..., M, M): every intersection at once; counts are exact in float32
-    sizes = sets.sum(axis=-1)
-    return ratio(both, sizes[..., :, None] + sizes[..., None, :] - both, undefined=1.0), sizes
-
-
-def empty_sets(retained: ArrayLike) -> Array:
-    """Share of the permutations under which nothing is retained, (...)."""
-    share: Array = (~np.asarray(retained, bool).any(axis=-1)).mean(axis=-1)
-    return share
-
-
-def chance_overlap(retained: ArrayLike) -> Array:
-    """What `overlap` would be, on average, for sets of the same sizes drawn at random from the pool, (...); NaN when M < 2."""
-    sets = np.asarray(retained, bool)
-    sizes, (*_, permutations, n) = sets.sum(axis=-1), sets.shape
-    first, second = np.triu_indices(permutations, 1)
-    if not len(first):
-        return np.full(sets.shape[:-2], np.nan)[()]
-    pairs = np.stack([sizes[..., first], sizes[..., second]], axis=-1)
-    distinct, place = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
-    expected = np.array([expected_jaccard(n, int(a), int(b)) for a, b in distinct])
-    mean: Array = expected[place.reshape(pairs.shape[:-1])].mean(axis=-1)
-    return mean
-
-
-@lru_cache(maxsize=100_000)
-def expected_jaccard(n: int, a: int, b: int) -> float:
-    """The mean Jaccard index of two sets of a and b members, drawn at random from n; two empty ones have 1.
-
-    How many they share is hypergeometric: both(i) = C(a, i) C(n - a, b - i) / C(n, b).
-    """
-    if a == b == 0:
-        return 1.0
-    shared = np.arange(max(0, a + b - n), min(a, b) + 1)
-    log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
-
-    def log_choices(size: int, count: Array | int) -> Array:
-        chosen: Array = log_factorial[size] - log_factorial[count] - log_factorial[size - np.asarray(count)]
-        return chosen
-
-    chances = np.exp(log_choices(a, shared) + log_choices(n - a, b - shared) - log_choices(n, b))
-    return float((chances * shared / (a + b - shared)).sum())
-
-
-def set_f1(retained: ArrayLike, relevance: ArrayLike) -> Array:
-    """F1 of every permutation's retained set against the relevant candidates of the pool, (..., M): 2 hits / (kept +
-    relevant).
-
-    0 for an empty set and for a pool without a relevant candidate; NaN for a query without any judgement.
-    """
-    sets, relevance = np.asarray(retained, bool), np.asarray(relevance, float)
-    gold = is_relevant(relevance)
-    hits = (sets & gold[..., None, :]).sum(axis=-1)
-    f1 = ratio(2 * hits, sets.sum(axis=-1) + gold.sum(axis=-1)[..., None], undefined=0.0)
-    return unless_unjudged(f1, relevance[..., None, :])
-
-
-def retained_f1(retained: ArrayLike, relevance: ArrayLike) -> Array:
-    """Mean over permutations of `set_f1`, (...)."""
-    mean: Array = set_f1(retained, relevance).mean(axis=-1)
-    return mean
-
-
-def f1_spread(retained: ArrayLike, relevance: ArrayLike) -> Array:
-    """Mean minus worst permutation's `set_f1` per query, (...) (§F.2)."""
-    return spread(set_f1(retained, relevance))
-
-
-def retention(retained: ArrayLike) -> Array:
-    """Share of the pool that is retained, mean over permutations, (...)."""
-    share: Array = np.asarray(retained, bool).mean(axis=(-2, -1))
-    return share
-
-
-def set_flip_rate(retained: ArrayLike) -> Array:
-    """Of the candidates retained under some permutation, the share not retained under all, (...); NaN where none ever
-    is.
-    """
-    sets = np.asarray(retained, bool)
-    ever, always = sets.any(axis=-2).sum(axis=-1), sets.all(axis=-2).sum(axis=-1)
-    return unless_single(ratio(ever - always, ever), sets.shape[-2])
-
-
-def churned_relevance(retained: ArrayLike, relevance: ArrayLike) -> tuple[Array, Array]:
-    """(relevance density of churned documents, of kept ones), each (...) (§F.2).
-
-    Over all pairs of permutations: churned documents are in exactly one of the two sets, kept ones in both. A document
-    retained by c of M permutations churns in c (M - c) pairs and is kept in c (c - 1) / 2. NaN where nothing churned,
-    or was kept, and for a query without any judgement.
-    """
-    sets, gold = np.asarray(retained, bool), is_relevant(relevance)
-    count = sets.sum(axis=-2)
-    churned, kept = count * (sets.shape[-2] - count), count * (count - 1) // 2
-    return (
-        unless_unjudged(ratio((churned * gold).sum(axis=-1), churned.sum(axis=-1)), relevance),
-        unless_unjudged(ratio((kept * gold).sum(axis=-1), kept.sum(axis=-1)), relevance),
+def freeze_cutoff(on: FittingScores, by: Threshold) -> Cutoff:
+    """The frozen cutoff of every query, fitted on others."""
+    if by.keep_first is not None:
+        return Cutoff(None, f"the first {by.keep_first} of every pool", keep_first=by.keep_first)
+    if by.keep_share is not None:
+        return Cutoff(None, f"{100 * by.keep_share:.3g}% of every pool, at least one", keep_share=by.keep_share)
+    count = len(on.ids)
+    if isinstance(by.cutoff, int | float):
+        return Cutoff(by.cutoff, "fixed", values=np.full(count, float(by.cutoff)))
+    if count < 2:
+        return Cutoff(None, "none: it is fitted on other queries, and there is only one; --cutoff and --keep need no other")
+    fitted_in = "permutation 0" if on.in_permutation else "first-stage order"
+    if by.retention is not None and not by.half:
+        folds = fold_queries(on.ids, by.seed)
+        value, values = cross_match_retention(on.rows, by.retention, folds)
+        how, number = f"retention-matched, {by.protocol}", int(folds.max()) + 1
+        return Cutoff(value, how, fitted_in, count, count, by.seed, retention=by.retention, folds=number, values=values)
+    if by.retention is None and not on.is_judged:
+        return Cutoff(None, "none: tuning it to F1 needs judgements; --match-retention, --cutoff X and --keep do without")
+    fitted = on.half(by)
+    half = Rows(row for row, mine in zip(on.rows, fitted, strict=True) if mine)
+    is_reference = by.protocol == "reference"
+    grid = on.rows if is_reference else None
+    if by.retention is None:
+        gold = Rows(row for row, mine in zip(on.gold, fitted, strict=True) if mine)
+        if not any(is_relevant(row).any() for row in gold):
+            return Cutoff(
+                None,
+                "none: no query of the half it is fitted on has a relevant candidate; --match-retention and --cutoff need none",
+            )
+        value = fit_cutoff(half, gold, by.protocol, grid)
+    else:
+        value = match_retention(half, by.retention, by.protocol, grid)
+    return Cutoff(
+        value=value,
+        how=f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
+        fitted_in=fitted_in,
+        fitted_on=int(fitted.sum()),
+        measured_on=int((~fitted).sum()),
+        seed=REFERENCE_SEED if is_reference else by.seed,
+        retention=by.retention,
+        values=np.where(fitted, np.nan, value),
     )

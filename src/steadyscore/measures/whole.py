@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runs.table import FIRST_STAGE, Scored
+from ..runs.table import Scored
 from ..terms import Array
 from ..window.presentation import count_orders
 from . import decomposition, instability, preference
@@ -42,7 +42,7 @@ class WholeCollection:
 
     def add_places(self, queries: list[Scored]) -> None:
         """Queries of one shape, whose places are known under two permutations or more."""
-        scores, slots, windows = (np.stack(arrays) for arrays in zip(*map(placed_scores, queries), strict=True))
+        scores, slots, windows = (np.stack(arrays) for arrays in zip(*map(decomposition.placed_scores, queries), strict=True))
         known = decomposition.known_components(decomposition.unbiased_components(scores, slots, windows))
         self._components += known.sum(axis=0)
         self._with_components += len(known)
@@ -53,7 +53,7 @@ class WholeCollection:
 
     def overall(self) -> dict[str, float]:
         """Measures that no single query has; those that are not defined are left out."""
-        found: dict[str, float] = {}
+        values_of: dict[str, float] = {}
         judged = [(shape, parts) for (shape, *_), parts in self._stacks.items() if any(part[0] for part in parts)]
         permutations = {m for (m, n), _ in judged if m < count_orders(n)} or {max((m for (m, _), _ in judged), default=0)}
         # What a benchmark reports under a permutation is a mean over its queries, so all must have it; their pools may differ.
@@ -65,22 +65,22 @@ class WholeCollection:
 
             every = [part for _, parts in judged for part in parts]
             first = np.concatenate([rows(part[1]) for part in every])
-            found["benchmark_range@1"], found["benchmark_sd@1"] = (
+            values_of["benchmark_range@1"], values_of["benchmark_sd@1"] = (
                 preference.benchmark_range(first),
                 preference.benchmark_sd(first),
             )
             if shown := [(rows(tenth), rows(labels)) for _, _, tenth, labels in every if labels is not None]:
                 tenth, labels = (np.concatenate(arrays) for arrays in zip(*shown, strict=True))
-                found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
+                values_of["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
         if self._placed:
             count = self._with_components
             shares = decomposition.shares_of(self._components / count if count else np.full(4, np.nan))
-            found |= {"slot_share": shares.slot, "window_share": shares.window, "companion_share": shares.companion}
-            found["slot_rms"] = self._slots().rms
-        return {name: float(value) for name, value in found.items() if np.isfinite(value)}
+            values_of |= {"slot_share": shares.slot, "window_share": shares.window, "companion_share": shares.companion}
+            values_of["slot_rms"] = self._slots().rms
+        return {name: float(value) for name, value in values_of.items() if np.isfinite(value)}
 
     def counts(self) -> dict[str, int]:
-        """How many queries each of them stands on."""
+        """How many queries each of them was computed from."""
         every = [part for parts in self._stacks.values() for part in parts]
         judged = sum(int(np.isfinite(first).any(axis=-1).sum()) for _, first, _, _ in every)
         shown = sum(int((labels >= 0).any(axis=-1).sum()) for _, _, _, labels in every if labels is not None)
@@ -95,9 +95,3 @@ class WholeCollection:
     def _slots(self) -> decomposition.SlotResidual:
         seen = self._in_slot
         return decomposition.with_rms(np.where(seen > 0, self._profile / np.maximum(seen, 1), np.nan))
-
-
-def placed_scores(query: Scored) -> tuple[Array, Array, Array]:
-    """(M, n) scores, slots and windows of the permutations, without the row of the first-stage order."""
-    keep = query.permutations != FIRST_STAGE
-    return query.permuted, query.slots[keep], query.windows[keep]  # type: ignore[index]

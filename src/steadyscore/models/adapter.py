@@ -7,21 +7,35 @@ torch and peft are imported by the functions that need them.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ..errors import InputError, ModelError, StorageError
 from ..machine.disk import atomic, explaining_os_errors, is_there, sha256
 from ..tasks import TASKS
-from .card import MERGED, Card, Finding, describe_base, read_card, write_card
+from ..terms import JsonObject
+from .card import MERGED, Card, Finding, base_of, describe_base, read_card, write_card
 from .embedded import shipped_adapters
+
+if TYPE_CHECKING:
+    import torch
 
 WEIGHTS = "adapter_model.safetensors"
 FILES = ("adapter_config.json", WEIGHTS, "card.json", "README.md")
 """What an adapter folder holds for those who use it."""
 TIED = frozenset({"embed_tokens", "lm_head"})
 """Modules that share one matrix in many models."""
+PEFT_ROOT = "base_model.model."
+"""What peft writes before the name of a module."""
+PLAIN = {
+    *("auto_mapping", "base_model_name_or_path", "bias", "inference_mode", "init_lora_weights", "layers_to_transform"),
+    *("lora_alpha", "lora_dropout", "megatron_core", "peft_type", "peft_version", "qalora_group_size", "r", "revision"),
+    *("target_modules", "task_type"),
+}
+"""Settings of a LoRA configuration that say nothing beyond `lora_alpha / r * B @ A`."""
 
 
 class AdapterIdentity(TypedDict):
@@ -36,12 +50,17 @@ class AdapterIdentity(TypedDict):
 # -- does it belong here?
 
 
-def base_mismatches(card: Card, identity: dict[str, Any]) -> list[str]:
+def adapter_of(identity: JsonObject) -> AdapterIdentity | None:
+    """The adapter that an engine's identity names."""
+    return cast("AdapterIdentity | None", identity.get("adapter"))
+
+
+def base_mismatches(card: Card, identity: JsonObject) -> list[str]:
     """Why an adapter does not belong on the base of this identity; nothing where it does."""
-    if card["base"]["weights"] == identity["weights"]:
+    now = base_of(identity)
+    if card.base.weights == now.weights:
         return []
-    now = describe_base({"model": identity["model"], "weights": identity["weights"]})
-    return [f"adapter was trained for {describe_base(card['base'])}, this is {now}."]
+    return [f"adapter was trained for {describe_base(card.base)}, this is {describe_base(now)}."]
 
 
 def prompt_mistakes(adapter: AdapterIdentity, prompt_hash: str, grade_tokens: tuple[int, ...]) -> list[str]:
@@ -59,7 +78,7 @@ def prompt_mistakes(adapter: AdapterIdentity, prompt_hash: str, grade_tokens: tu
     return mistakes
 
 
-def other_task(fingerprint: Mapping[str, Any]) -> str | None:
+def other_task(fingerprint: JsonObject) -> str | None:
     """What a run's adapter was trained for and what it scores, where these are two tasks; None where they are one."""
     scorer = fingerprint.get("scorer")  # a record may have been edited by hand
     adapter = scorer.get("adapter") if isinstance(scorer, Mapping) else None
@@ -72,10 +91,10 @@ def other_task(fingerprint: Mapping[str, Any]) -> str | None:
 
 def refuse_mismatches(mistakes: list[str], allowed: bool) -> None:
     if mistakes and not allowed:
-        raise ModelError("\n".join([*mistakes[:-1], f"{mistakes[-1]} Pass --allow-base-mismatch to score anyway."]))
+        raise ModelError("\n".join([*mistakes[:-1], f"{mistakes[-1]} Pass --set allow_base_mismatch=yes to score anyway."]))
 
 
-def card_for_base(folder: Path, identity: dict[str, Any], allow_base_mismatch: bool = False) -> Card:
+def card_for_base(folder: Path, identity: JsonObject, allow_base_mismatch: bool = False) -> Card:
     """The card of an adapter that may be put on the base of this identity; any other folder is refused before it is loaded."""
     if not is_there(folder / "adapter_config.json"):
         raise InputError(f"{folder} is not an adapter folder: it has no adapter_config.json.")
@@ -91,7 +110,7 @@ def card_for_base(folder: Path, identity: dict[str, Any], allow_base_mismatch: b
 def split_address(address: str) -> tuple[str, Path | None]:
     """Base and adapter folder of `[hf:]<base>[+<folder>]`; the name of a shipped adapter stands for both."""
     if folder := shipped_adapters().get(address):
-        return read_card(folder)["base"]["model"], folder
+        return read_card(folder).base.model, folder
     if is_there(address.removeprefix("hf:")):  # a folder whose own name holds the sign
         return address, None
     base, _, adapter = address.partition("+")
@@ -105,30 +124,58 @@ def card_of(address: str) -> Card | None:
     return read_card(place) if folder or is_there(place / MERGED) else None
 
 
-def shipped_findings(identity: AdapterIdentity) -> list[Finding]:
-    """What the card of a shipped adapter says of where it helps; nothing for other adapters."""
+def shipped_findings(digest: object) -> list[Finding]:
+    """What the card of the shipped adapter with this digest says of where it helps; nothing for other adapters."""
     folders = shipped_adapters().values()
-    folder = next((folder for folder in folders if sha256(folder / WEIGHTS)[:16] == identity["sha256"]), None)
-    return (read_card(folder).get("findings") or []) if folder else []
+    folder = next((folder for folder in folders if sha256(folder / WEIGHTS)[:16] == digest), None)
+    return (read_card(folder).findings or []) if folder else []
 
 
-def attach(model: Any, folder: Path, identity: dict[str, Any], allow_base_mismatch: bool = False) -> tuple[Any, AdapterIdentity]:
-    """Put an adapter on its base. Returns the base with LoRA in it, and what a run's fingerprint keeps of the adapter.
+def attach(model: Any, folder: Path, identity: JsonObject, allow_base_mismatch: bool = False) -> tuple[Any, AdapterIdentity]:
+    """Put an adapter on its base. Returns the base, and what a run's fingerprint keeps of the adapter.
 
-    In float32 the product of its matrices is added to the weights, which saves LoRA's own products in every layer; in half
-    precision that would round it away, so LoRA stays beside them.
+    The product of its matrices is added to the weights in float32, which saves LoRA's own products in every layer. What is
+    not plain LoRA is peft's to read, and an adapter of tied matrices stays LoRA: folded into the embeddings, an adapter of the
+    input would change the output as well.
     """
-    import torch
-    from peft import PeftModel
-
     card = card_for_base(folder, identity, allow_base_mismatch)
     with refuse_misfit(folder):
-        wrapped = PeftModel.from_pretrained(model, str(folder))
-        # Folded into tied embeddings, an adapter of the input would change the output as well.
-        lora: Any = wrapped.peft_config["default"]
-        foldable = model.dtype == torch.float32 and TIED.isdisjoint(lora.target_modules)
-        adapted = wrapped.merge_and_unload() if foldable else wrapped.get_base_model()
-    return adapted, adapter_identity(folder, card)
+        config = json.loads((folder / "adapter_config.json").read_text())
+        tensors = load_tensors(folder / WEIGHTS)
+        if is_foldable(config, tensors):
+            fold(model, config, tensors)
+        else:
+            model = _attach_by_peft(model, folder)
+    return model, adapter_identity(folder, card)
+
+
+def is_foldable(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> bool:
+    """Whether an adapter is LoRA of linear layers and nothing else, and none of tied matrices."""
+    switched_on = {name for name, value in config.items() if value} - PLAIN
+    is_plain = config.get("peft_type") == "LORA" and config.get("bias", "none") == "none" and not switched_on
+    is_usual = config.get("init_lora_weights", True) in (True, False)  # other ways to begin change the base too
+    is_paired = all(name.endswith((".lora_A.weight", ".lora_B.weight")) for name in tensors)
+    return is_plain and is_usual and is_paired and TIED.isdisjoint(name.split(".")[-3] for name in tensors)
+
+
+def fold(model: Any, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+    """Add the product of every pair of matrices to the weights, in float32."""
+    scale = config["lora_alpha"] / config["r"]
+    for name, up in tensors.items():
+        if name.endswith(".lora_B.weight"):
+            path = name.removesuffix(".lora_B.weight")
+            down = tensors[f"{path}.lora_A.weight"]
+            weight = model.get_submodule(path.removeprefix(PEFT_ROOT)).weight
+            weight.data = (weight.float() + (up.float() @ down.float()) * scale).to(weight.dtype)
+
+
+def _attach_by_peft(model: Any, folder: Path) -> Any:
+    from peft import PeftModel
+
+    wrapped = PeftModel.from_pretrained(model, str(folder))
+    lora: Any = wrapped.peft_config["default"]
+    foldable = str(model.dtype) == "torch.float32" and TIED.isdisjoint(lora.target_modules)
+    return wrapped.merge_and_unload() if foldable else wrapped.get_base_model()
 
 
 @contextlib.contextmanager
@@ -136,7 +183,7 @@ def refuse_misfit(folder: Path) -> Iterator[None]:
     """Say in one sentence why peft cannot put an adapter on a base."""
     try:
         yield
-    except (ValueError, RuntimeError, OSError) as refusal:
+    except (ValueError, RuntimeError, OSError, AttributeError, KeyError) as refusal:
         raise ModelError(f"adapter {folder} does not fit this base: {' '.join(str(refusal).split())[:300]}") from refusal
 
 
@@ -144,9 +191,9 @@ def adapter_identity(folder: Path, card: Card) -> AdapterIdentity:
     """Of an adapter folder, or of a merged model, which keeps no weights of the adapter apart."""
     return {
         "sha256": sha256(folder / (MERGED if is_there(folder / MERGED) else WEIGHTS))[:16],
-        "task": card["task"],
-        "prompt_hash": card["prompt_hash"],
-        "grade_tokens": card["grade_tokens"],
+        "task": card.task,
+        "prompt_hash": card.prompt_hash,
+        "grade_tokens": card.grade_tokens,
     }
 
 
@@ -155,7 +202,7 @@ def refuse_pickles(folder: Path) -> None:
         raise ModelError(f"{folder} holds pickled weights, which can run code. Convert them to safetensors first.")
 
 
-def load_tensors(file: Path, remedy: str = "") -> dict[str, Any]:
+def load_tensors(file: Path, remedy: str = "") -> dict[str, torch.Tensor]:
     """The tensors of a safetensors file, or one sentence about it."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -166,7 +213,7 @@ def load_tensors(file: Path, remedy: str = "") -> dict[str, Any]:
         raise StorageError(f"{file} cannot be read: {damage}.{remedy}") from damage
 
 
-def read_weights(folder: Path) -> dict[str, Any]:
+def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     """The adapter's tensors, finite or refused."""
     tensors = load_tensors(folder / WEIGHTS)
     bad = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
@@ -209,4 +256,4 @@ def halve(folder: Path, out: Path) -> None:
     with explaining_os_errors(out), atomic(out / WEIGHTS) as stream:
         stream.write(save(halved, {"format": "pt"}))
         shutil.copyfile(folder / "adapter_config.json", out / "adapter_config.json")
-    write_card(out, {**card, "dtype": "bfloat16"})
+    write_card(out, replace(card, dtype="bfloat16"))

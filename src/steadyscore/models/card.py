@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NotRequired, cast
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
 from ..errors import DamagedFile, InputError
 from ..machine.disk import atomic, explaining_os_errors, is_there, read_json, write_json
-from ..machine.markdown import markdown_text
+from ..machine.names import markdown_text
+from ..runs.records import to_json
 from ..tasks import TASKS
-from ..terms import Markers, Partition, Placeholder, PromptStyle
+from ..terms import JsonObject, Markers, Partition, Placeholder, PromptStyle
 from .embedded import EMBEDDED, shipped_adapters
 
 
@@ -29,7 +30,8 @@ class TrainedSettings(TypedDict, total=False):
     instruction: str | None
 
 
-class CardBase(TypedDict):
+@dataclass(frozen=True, slots=True)
+class CardBase:
     """The model that an adapter was trained on."""
 
     model: str
@@ -50,29 +52,32 @@ class HeldOutPoint(TypedDict):
     queries: NotRequired[int]
 
 
-class CardData(TypedDict):
+@dataclass(frozen=True, slots=True)
+class CardData:
     """The collection that an adapter was trained on."""
 
     name: str
     queries: int
-    sha256: NotRequired[str]
-    windows: NotRequired[int]
+    sha256: str | None = None
+    windows: int | None = None
 
 
-class CardCutoff(TypedDict, total=False):
+@dataclass(frozen=True, slots=True)
+class CardCutoff:
     """The threshold that goes with an adapter."""
 
-    value: float | None
-    overlap: float | None
+    value: float | None = None
+    overlap: float | None = None
     """Of what it keeps under reordering."""
-    retention: float
-    how: str
-    on: str
+    retention: float | None = None
+    how: str | None = None
+    on: str | None = None
     """What it was fitted on."""
-    sha256: str
+    sha256: str | None = None
 
 
-class Finding(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """What an adapter does on one collection."""
 
     collection: str
@@ -80,21 +85,27 @@ class Finding(TypedDict):
     sentence: str
     """With the figure, its interval and what it is compared with."""
 
+    def __str__(self) -> str:
+        return f"{'helps' if self.helps else 'does not help'} on {self.collection}: {self.sentence}"
 
-class Card(TypedDict):
-    """What an adapter was trained for, checked on reading. Keys that other versions add are left alone."""
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What an adapter was trained for, checked on reading."""
+
+    keys: JsonObject = field(default_factory=dict, compare=False, repr=False)
+    """The file as it was read, with what other versions add to it."""
     base: CardBase
     task: str
     objective: str
     weight: float
     weight_convention: str
     """`none` for objectives that do not penalise the variance over views."""
-    ramp: NotRequired[int]
-    anchor: NotRequired[float]
-    preference_share: NotRequired[float]
-    grade_share: NotRequired[float]
-    shuffle: NotRequired[str]
+    ramp: int | None = None
+    anchor: float | None = None
+    preference_share: float | None = None
+    grade_share: float | None = None
+    shuffle: str | None = None
     views: int
     widths: list[int]
     settings: TrainedSettings
@@ -102,24 +113,36 @@ class Card(TypedDict):
     prompt_hash: str
     grade_tokens: list[int]
     data: CardData
-    labels: dict[str, Any]
+    labels: JsonObject
     seed: int
     steps: int
-    batch: NotRequired[int | None]
+    batch: int | None = None
     learning_rate: float
-    lora: dict[str, Any]
-    initial: NotRequired[dict[str, Any] | None]
-    slot_weights: NotRequired[list[float] | None]
+    lora: JsonObject
+    initial: JsonObject | None = None
+    slot_weights: list[float] | None = None
     held_out: list[HeldOutPoint]
     versions: dict[str, str]
-    name: NotRequired[str | None]
-    about: NotRequired[str | None]
-    licence: NotRequired[str | None]
-    cutoff: NotRequired[CardCutoff | None]
-    measured: NotRequired[dict[str, float] | None]
-    dtype: NotRequired[str]
-    findings: NotRequired[list[Finding] | None]
+    name: str | None = None
+    about: str | None = None
+    licence: str | None = None
+    cutoff: CardCutoff | None = None
+    measured: dict[str, float] | None = None
+    dtype: str | None = None
+    findings: list[Finding] | None = None
     """Where it helps and where it does not."""
+
+    def __getitem__(self, name: str) -> object:
+        """A field as card.json has it."""
+        return self.to_json()[name]
+
+    def to_json(self) -> dict[str, object]:
+        """As card.json has it."""
+        kept = {"initial", "slot_weights", *self.keys}
+        own = {f.name: to_json(getattr(self, f.name)) for f in fields(self) if f.name != "keys"}
+        return {name: value for name, value in own.items() if value is not None or name in kept} | {
+            name: value for name, value in self.keys.items() if name not in own
+        }
 
 
 MERGED = "merged.json"
@@ -142,26 +165,32 @@ def read_card(folder: Path) -> Card:
         ) from None
     except DamagedFile as damage:
         raise DamagedFile(file, damage.what, restore) from damage
-    from ..machine.schemas import kind_mistakes
+    from ..machine.schemas import kind_mistakes, read_as
 
     mistakes = kind_mistakes(Card, card)
     if isinstance(card, dict) and isinstance(task := card.get("task"), str) and task not in TASKS:
         mistakes.append(f"task: use one of {', '.join(TASKS)}")
     if mistakes:
         raise InputError(f"{file} cannot be used: {'; '.join(mistakes)}. {restore}")
-    return cast(Card, card)
+    return replace(read_as(Card, card), keys=card)
 
 
 def write_card(folder: Path, card: Card) -> None:
     with explaining_os_errors(folder):
-        write_json(folder / "card.json", card)
+        write_json(folder / "card.json", card.to_json())
         with atomic(folder / "README.md") as stream:
             stream.write(model_card(card).encode())
 
 
+def base_of(identity: JsonObject) -> CardBase:
+    """The base that an engine's identity names."""
+    weights = identity["weights"]
+    return CardBase(str(identity["model"]), None if weights is None else str(weights))
+
+
 def describe_base(base: CardBase) -> str:
     """`Qwen3-4B @ 1cfa9a7`: a base as messages name it."""
-    return f"{Path(base['model']).name or base['model']} @ {(base['weights'] or 'unknown')[:7]}"
+    return f"{Path(base.model).name or base.model} @ {(base.weights or 'unknown')[:7]}"
 
 
 def scorer_address(model: str) -> str:
@@ -171,7 +200,7 @@ def scorer_address(model: str) -> str:
 
 def adapter_address(card: Card, folder: Path) -> str:
     """An adapter on its base, as a scorer address."""
-    return f"{scorer_address(card['base']['model'])}+{folder}"
+    return f"{scorer_address(card.base.model)}+{folder}"
 
 
 # -- README.md
@@ -183,14 +212,14 @@ EMBEDDED_DATA = {"response_ranking": "responses", "multidoc_qa": "multidoc_qa", 
 
 def model_card(card: Card) -> str:
     """README.md of an adapter folder: front matter and tables from the card, nothing else."""
-    model, data = card["base"]["model"], EMBEDDED_DATA.get(card["task"], "passages")
+    model, data = card.base.model, EMBEDDED_DATA.get(card.task, "passages")
     sections = [
         _front_matter(card),
-        [f"# {card['objective']} adapter for {markdown_text(Path(model).name or model)}"],
+        [f"# {card.objective} adapter for {markdown_text(Path(model).name or model)}"],
         ["Grades the candidates of a prompt from 0 to 3. Use it with:"],
         ["```", f"steadyscore audit --scorer {' '.join(_address(card).split())} --data {data} --out runs/audit", "```"],
-        [_served(fitted)] if (fitted := card.get("cutoff")) else [],
-        [about] if (about := card.get("about")) else [],
+        [_served(fitted)] if (fitted := card.cutoff) else [],
+        [about] if (about := card.about) else [],
         [
             "| setting | value |",
             "|---|---|",
@@ -204,9 +233,9 @@ def model_card(card: Card) -> str:
 
 
 def _front_matter(card: Card) -> list[str]:
-    licence = [f"license: {_yaml(named)}"] if (named := card.get("licence")) else []
+    licence = [f"license: {_yaml(named)}"] if (named := card.licence) else []
     tags = "tags: [steadyscore, reranking, order-consistency]"
-    return ["---", f"base_model: {_yaml(card['base']['model'])}", "library_name: peft", tags, *licence, "---"]
+    return ["---", f"base_model: {_yaml(card.base.model)}", "library_name: peft", tags, *licence, "---"]
 
 
 YAML_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
@@ -221,59 +250,59 @@ def _yaml(text: str) -> str:
 
 
 def _address(card: Card) -> str:
-    return card.get("name") or f"{scorer_address(card['base']['model'])}+DIR"
+    return card.name or f"{scorer_address(card.base.model)}+DIR"
 
 
-def _settings(card: Card) -> dict[str, Any]:
-    shown, lora, convention = card["settings"], card["lora"], card["weight_convention"]
+def _settings(card: Card) -> dict[str, object]:
+    shown, lora, convention = card.settings, card.lora, card.weight_convention
     usual = {"anchor": 1.0, "preference_share": 0.0, "grade_share": 0.0}
-    unusual = {name: value for name, usually in usual.items() if (value := card.get(name, usually)) != usually}
+    unusual = {name: value for name, usually in usual.items() if (value := getattr(card, name)) not in (None, usually)}
     rows = {
-        "base": describe_base(card["base"]),
-        "task": card["task"],
-        "objective": card["objective"],
-        "weight": f"{card['weight']:g}" + (f" ({convention} convention)" if convention != "none" else ""),
+        "base": describe_base(card.base),
+        "task": card.task,
+        "objective": card.objective,
+        "weight": f"{card.weight:g}" + (f" ({convention} convention)" if convention != "none" else ""),
         **{name.replace("_", " "): f"{value:g}" for name, value in unusual.items()},
-        "views": f"{card['views']}, shuffle {card['shuffle']}" if "shuffle" in card else card["views"],
-        "width": ", ".join(map(str, card["widths"])),
+        "views": str(card.views) if card.shuffle is None else f"{card.views}, shuffle {card.shuffle}",
+        "width": ", ".join(map(str, card.widths)),
         "prompt": f"{shown.get('prompt') or 'paper'}, {shown.get('chars') or 'all'} characters of each candidate",
-        "data": f"{card['data']['name']}, {card['data']['queries']} queries",
-        "labels": _pairs({key: value for key, value in card["labels"].items() if isinstance(value, str | int)}),
-        "steps": f"{card['steps']} of {card.get('batch', 'unknown')} windows, seed {card['seed']}",
-        "learning rate": f"{card['learning_rate']:g}",
+        "data": f"{card.data.name}, {card.data.queries} queries",
+        "labels": _pairs({key: value for key, value in card.labels.items() if isinstance(value, str | int)}),
+        "steps": f"{card.steps} of {card.batch or 'unknown'} windows, seed {card.seed}",
+        "learning rate": f"{card.learning_rate:g}",
         "LoRA": _pairs({key: value for key, value in lora.items() if key in ("rank", "alpha", "dropout", "layers")})
-        + (f"; frozen experts: {', '.join(lora['frozen'])}" if lora.get("frozen") else ""),
-        "start": (card.get("initial") or {}).get("adapter", "new"),
-        "prompt hash": card["prompt_hash"],
-        "grade tokens": ", ".join(map(str, card["grade_tokens"])),
+        + (f"; frozen experts: {', '.join(map(str, frozen))}" if isinstance(frozen := lora.get("frozen"), list) else ""),
+        "start": (card.initial or {}).get("adapter", "new"),
+        "prompt hash": card.prompt_hash,
+        "grade tokens": ", ".join(map(str, card.grade_tokens)),
     }
-    return rows | ({"cutoff": _pairs(fitted)} if (fitted := card.get("cutoff")) else {})
+    return rows | ({"cutoff": _pairs(to_json(fitted))} if (fitted := card.cutoff) else {})
 
 
 def _served(fitted: CardCutoff) -> str:
-    return f"`steadyscore serve` answers `/v1/decide` without a decision by what scores at least {fitted['value']:.4g}."
+    return f"`steadyscore serve` answers `/v1/decide` without a decision by what scores at least {fitted.value:.4g}."
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+def _pairs(values: JsonObject) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 def _held_out(card: Card) -> list[list[str]]:
-    rows = [f"| {e['step']} | {e['quality']:.4f} | {e['tau_psi']:.4f} | {e['dispersion']:.4f} |" for e in card["held_out"]]
+    rows = [f"| {e['step']} | {e['quality']:.4f} | {e['tau_psi']:.4f} | {e['dispersion']:.4f} |" for e in card.held_out]
     heading = ["| step | quality | tau-PSI | dispersion |", "|---:|---:|---:|---:|"]
     return [["## Held-out evaluation"], [*heading, *rows]] if rows else []
 
 
 def _measured(card: Card) -> list[list[str]]:
-    rows = [f"| {markdown_text(name)} | {value:.4f} |" for name, value in (card.get("measured") or {}).items()]
+    rows = [f"| {markdown_text(name)} | {value:.4f} |" for name, value in (card.measured or {}).items()]
     return [["## Measured"], ["| measure | value |", "|---|---:|", *rows]] if rows else []
 
 
 def _findings(card: Card) -> list[list[str]]:
-    found = card.get("findings") or []
+    findings = card.findings or []
     sections: list[list[str]] = []
     for heading, helps in (("## Where it helps", True), ("## Where it does not", False)):
-        chosen = [f"{finding['collection']}: {finding['sentence']}" for finding in found if finding["helps"] is helps]
+        chosen = [f"{finding.collection}: {finding.sentence}" for finding in findings if finding.helps is helps]
         if chosen:
             sections += [[heading], [f"- {markdown_text(line)}" for line in chosen]]
     return sections

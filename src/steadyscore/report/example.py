@@ -11,34 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..measures import preference, threshold
-from ..measures.gains import quality_by_permutation
 from ..measures.ranking import unless_nan
-from ..measures.reading import ranked_permuted
 from ..measures.threshold import Cutoff
+from ..measures.views import quality_by_permutation
+from ..results.causes import Cause, Explainer, states
 from ..runs.table import FIRST_STAGE, Scored
-from ..terms import Instance
-
-Array = np.ndarray
+from ..terms import Array, Instance
 
 WORDS = {"threshold": {1: "kept", 0: "dropped"}, "preference": {1: "chosen", -1: "rejected", 0: "passed over"}}
-BUDGET = 10
-"""What a budget keeps where no cutoff was fitted (`overlap@10`)."""
-
-
-def states(query: Scored, measure: str, cutoff: Cutoff) -> tuple[str, Array]:
-    """(consumer, what it decides about every candidate under every permutation, (M, n))."""
-    scores, ranked = query.permuted, ranked_permuted(query)
-    if measure == "overlap" and (kept := cutoff.retained(scores, ranked)) is not None:
-        return "threshold", kept.astype(int)
-    if measure == f"overlap@{BUDGET}":
-        return "threshold", threshold.retained_top_k(ranked, BUDGET).astype(int)
-    decided = np.zeros(scores.shape, int)
-    chosen, rejected = preference.pair(ranked).T
-    rows = np.arange(len(scores))
-    decided[rows, rejected] = -1
-    decided[rows, chosen] = 1
-    return "preference", decided
 
 
 def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cutoff: Cutoff) -> int | None:
@@ -88,6 +68,8 @@ class ShownCandidate:
     text: str | None
     gold: int | None
     outcomes: tuple[Outcome, Outcome]
+    cause: Cause | None
+    """Why orders decide differently about it."""
 
     @property
     def differs(self) -> bool:
@@ -107,7 +89,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class ShownQuery:
     """What the page shows of a query: two rows of chips, and each candidate with its scores and outcomes under both orders."""
 
     query_id: str
@@ -118,6 +100,8 @@ class Example:
     cutoff: float | None
     """The place of the cutoff on the score axis, in percent."""
     candidates: tuple[ShownCandidate, ...]
+    orders: tuple[tuple[str, ...], ...] | None
+    """The candidates as both orders show them; None where places are unknown."""
 
     def chosen(self, row: int) -> int:
         """How many candidates are kept, or chosen, under one of the orders."""
@@ -143,12 +127,13 @@ class Example:
         return [Group(kind, members) for kind, members in kinds.items() if members]
 
 
-def make_example(query: Scored, instance: Instance | None, measure: str, cutoff: Cutoff, k: int) -> Example:
+def make_example(query: Scored, instance: Instance | None, explainer: Explainer, cutoff: Cutoff, k: int) -> ShownQuery:
     """A query under the two of its orders that agree least."""
+    measure, causes = explainer.measure, explainer.causes(query, cutoff)
     consumer, decided = states(query, measure, cutoff)
     by_order = quality_by_permutation(query, k)
     pair = two_orders(decided, by_order)
-    places = _places(query)
+    shown, places = query.orders(), _places(query)
     low, high = _range(query.permuted[list(pair)], cutoff.value if consumer == "threshold" else None)
 
     def percent(score: float) -> float:
@@ -172,10 +157,11 @@ def make_example(query: Scored, instance: Instance | None, measure: str, cutoff:
                 text=text.text if text else None,
                 gold=None if np.isnan(gold) else int(gold),
                 outcomes=(outcome(pair[0], column), outcome(pair[1], column)),
+                cause=causes[column],
             )
         )
     drawn = query.permutations[query.permutations != FIRST_STAGE]
-    return Example(
+    return ShownQuery(
         query_id=query.query_id,
         query=instance.query if instance else None,
         consumer=consumer,
@@ -183,6 +169,7 @@ def make_example(query: Scored, instance: Instance | None, measure: str, cutoff:
         quality=(unless_nan(by_order[pair[0]]), unless_nan(by_order[pair[1]])),
         cutoff=None if measure != "overlap" or cutoff.value is None else percent(cutoff.value),
         candidates=tuple(candidates),
+        orders=None if shown is None else tuple(tuple(query.candidate_ids[c] for c in shown[row]) for row in pair),
     )
 
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..machine.names import shorten
 from ..terms import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..audits.figure import Figure as Measured
+    from ..results.figure import Figure as Measured
 
 
 INK, FAINT, RULE = "#010101", "#020202", "#030303"
@@ -149,16 +150,13 @@ def _adapt_tag(tag: str, key: str) -> str:
     return tag
 
 
-def _shorten(name: str, longest: int = 36) -> str:
-    """A name that fits above a plot, with its figure; the legend has the whole."""
-    return name if len(name) <= longest else name[: longest - 1] + "…"
-
-
 def _counts(last: int) -> Array:
     """Whole numbers from 1 for an axis, some ten of them."""
     return np.arange(1, last + 1, -(-last // 10))
 
 
+TITLE = 36
+"""Characters of a name that fit above a plot, with its figure; the legend has the whole."""
 MOST_DRAWN = 400
 """Queries that one figure draws: of more, those in equal steps of their order, the first and the last among them."""
 
@@ -171,7 +169,7 @@ def _some(values: Array) -> Array:
     return chosen
 
 
-def spread(title: str, quality: dict[str, Array], styles: dict[str, Style], measure: str) -> str:
+def draw_spread(title: str, quality: dict[str, Array], styles: dict[str, Style], measure: str) -> str:
     """Per-query quality over permutations: worst to best as a line, the mean as a dot (paper, Fig. 3a). Values are (Q, M)."""
 
     def paint(axes: Any) -> None:
@@ -183,7 +181,7 @@ def spread(title: str, quality: dict[str, Array], styles: dict[str, Style], meas
             colour = styles[name].colour
             row.vlines(at, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.45, linewidth=min(5.0, 130 / len(at)))
             row.plot(at, values.mean(axis=1), styles[name].marker, color=colour, markersize=min(4.0, 120 / len(at)))
-            row.set_title(f"{_shorten(name)}: spread {fall:.3f}", loc="left", fontsize=9.5)
+            row.set_title(f"{shorten(name, TITLE)}: spread {fall:.3f}", loc="left", fontsize=9.5)
             row.set_ylim(-0.03, 1.03)
             row.set_ylabel(measure)
         rows[-1].set_xticks(_counts(max(map(len, quality.values()))))
@@ -199,7 +197,7 @@ def spread(title: str, quality: dict[str, Array], styles: dict[str, Style], meas
     )
 
 
-def slot_profile(title: str, profiles: dict[str, Array], styles: dict[str, Style]) -> str:
+def draw_slot_profile(title: str, profiles: dict[str, Array], styles: dict[str, Style]) -> str:
     """ψ(p): what a slot adds to a score, on average over candidates and permutations."""
 
     def paint(ax: Axes) -> None:
@@ -219,11 +217,11 @@ def by_query(title: str, values: dict[str, Array], styles: dict[str, Style], mea
     """A decision measure query by query, sorted."""
 
     def paint(ax: Axes) -> None:
-        for name, found in values.items():
-            found = np.sort(found[~np.isnan(found)])
-            at = 100 * (np.arange(len(found)) + 0.5) / len(found)
-            marker = styles[name].marker if len(found) <= 40 else None
-            ax.plot(_some(at), _some(found), color=styles[name].colour, marker=marker, markersize=4, linewidth=1.4)
+        for name, by_query in values.items():
+            by_query = np.sort(by_query[~np.isnan(by_query)])
+            at = 100 * (np.arange(len(by_query)) + 0.5) / len(by_query)
+            marker = styles[name].marker if len(by_query) <= 40 else None
+            ax.plot(_some(at), _some(by_query), color=styles[name].colour, marker=marker, markersize=4, linewidth=1.4)
         ax.set_xlim(0, 100)
         ax.set_ylim(-0.03, 1.03)
         ax.set_xlabel("queries in ascending order, %")
@@ -257,14 +255,14 @@ def scatter(title: str, points: dict[str, tuple[Measured, Measured]], styles: di
     return draw_svg(title, paint, description=f"{measures[0]} and {measures[1]}. {values}.")
 
 
-def budget_curve(title: str, curves: dict[str, dict[int, Any]], styles: dict[str, Style], measure: str) -> str:
+def draw_budget_curve(title: str, curves: dict[str, dict[int, Any]], styles: dict[str, Style], measure: str) -> str:
     """A decision measure when K permutations are averaged before deciding; bars are 95 % intervals."""
 
     def paint(ax: Axes) -> None:
         for name, curve in curves.items():
-            budgets, found = list(curve), list(curve.values())
-            values = np.array([f.value for f in found])
-            around = np.array([[f.value - f.low for f in found], [f.high - f.value for f in found]])
+            budgets, figures = list(curve), list(curve.values())
+            values = np.array([f.value for f in figures])
+            around = np.array([[f.value - f.low for f in figures], [f.high - f.value for f in figures]])
             ax.errorbar(
                 budgets, values, np.maximum(around, 0),
                 color=styles[name].colour, marker=styles[name].marker, markersize=5, linewidth=1.6, elinewidth=0.9,

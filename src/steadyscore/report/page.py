@@ -10,12 +10,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..audits.names import with_distinct_names
-from ..audits.result import Audit
-from ..audits.table import by_collection
 from ..errors import InputError
 from ..machine.extras import PAGE, check_installed
 from ..machine.places import Place
+from ..results.audit import Audit
+from ..results.names import with_distinct_names
+from ..results.screen import by_collection
 from .figures import Style, choose_styles
 from .section import Section, make_section
 from .settings import describe_settings
@@ -49,5 +49,5 @@ def _make_page(audits: Sequence[Audit]) -> Page:
         version=__version__,
         styles=styles,
         collections=[make_section(members, styles) for members in by_collection(audits)],
-        runs=[(audit, describe_settings(audit), shlex.join(audit.record.get("command") or [])) for audit in audits],
+        runs=[(audit, describe_settings(audit), shlex.join(audit.record.command)) for audit in audits],
     )

@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
 
-from ..audits.figure import Figure, mean_figure
-from ..audits.first_stage import NAME as FIRST_STAGE
-from ..audits.names import differences
-from ..audits.remarks import FLATTERS, Note, notes
-from ..audits.result import Audit
-from ..audits.table import CHANCE, baselines, screen_measures
 from ..measures import ranking
 from ..measures.registry import MEASURES, Measure
 from ..readers.outputs import SameEvidence, compare_on_same_evidence, label_parts
+from ..results.audit import Audit
+from ..results.figure import Figure, mean_figure
+from ..results.first_stage import NAME as FIRST_STAGE
+from ..results.names import differences
+from ..results.notes import FLATTERS, notes
+from ..results.screen import CHANCE, baselines, cause_tables, screen_measures
+from ..results.table import Cell, Column, Note, Row, Table
 from ..scoring.starts import start_remarks
 from . import sentences
 from .drawings import Drawn, draw_figures
-from .example import Example, make_example, most_affected
+from .example import ShownQuery, make_example, most_affected
 from .figures import Style
 from .sentences import LABELS, OF_READERS
 from .settings import pool_sizes
 
 GRAVE, MOST_OPEN = 1, 2
 """Cautions up to this weight are not folded, if they are as few as this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    name: str
-    label: str
-    better: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A figure of the first table."""
-
-    figure: Figure
-    leads: bool
-    """Better than every other audit by an interval that excludes zero."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A scorer in the first table, or what it is read against: the first-stage order and chance."""
-
-    name: str
-    cells: list[Cell | None]
-    is_baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +48,7 @@ class ShownExample:
     """An example under one audit."""
 
     variant: str
-    example: Example
+    example: ShownQuery
     measure: str
     mean: float
     """The measure over all pairs of orders of this query."""
@@ -103,12 +79,6 @@ class ReaderTable:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureRow:
-    measure: Measure
-    figures: list[Figure | None]
-
-
-@dataclass(frozen=True, slots=True)
 class Section:
     name: str
     about: list[str]
@@ -125,12 +95,17 @@ class Section:
     columns: list[Column]
     rows: list[Row]
     examples: list[ShownExample]
+    causes: list[Table]
+    """Why decisions flip, where any does."""
     readers: ReaderTable | None
     figures: list[Drawn]
-    measures: list[MeasureRow]
+    measures: list[tuple[Measure, list[Figure | None]]]
+    """Every measure that was measured, with the figures of all audits."""
     absent: list[Measure]
     """Measures that no audit has."""
     names: list[str]
+    baselines: tuple[str, ...] = (FIRST_STAGE, CHANCE)
+    """The names of the rows that scorers are read against."""
 
     @property
     def is_ranked(self) -> bool:
@@ -151,11 +126,11 @@ class Section:
 
     @property
     def has_floor(self) -> bool:
-        return any(cell.figure.floor is not None for row in self.rows for cell in row.cells if cell)
+        return any(isinstance(cell.value, Figure) and cell.value.floor is not None for row in self.rows for cell in row.cells)
 
     @property
     def has_lead(self) -> bool:
-        return any(cell.leads for row in self.rows for cell in row.cells if cell)
+        return any(cell.leads for row in self.rows for cell in row.cells)
 
 
 def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
@@ -174,8 +149,9 @@ def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
         cautions=_cautions(audits, decision),
         notes=_notes(audits, decision),
         columns=[_column(name) for name in names],
-        rows=[*_baselines(audits, names), *(Row(audit.name, [_cell(audit, name, audits) for name in names]) for audit in audits)],
+        rows=[*_baselines(audits, names), *(_row(audit, names, audits) for audit in audits)],
         examples=_examples(ranked, decision, k),
+        causes=cause_tables(audits),
         readers=_readers(audits),
         figures=draw_figures(audits, decision, styles),
         measures=_measures(audits),
@@ -186,7 +162,7 @@ def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
 
 def _about(audits: Sequence[Audit]) -> list[str]:
     first = audits[0]
-    dates = sorted({date.fromisoformat(str(audit.record["created"])[:10]) for audit in audits if "created" in audit.record})
+    dates = sorted({date.fromisoformat(audit.record.created[:10]) for audit in audits if audit.record.created})
     scored = " to ".join(f"{day.day} {day:%B %Y}" for day in dict.fromkeys((*dates[:1], *dates[-1:])))
     return [
         first.task.label,
@@ -225,8 +201,7 @@ def _column_names(audits: list[Audit], decision: str | None) -> list[str]:
 def _baselines(audits: Sequence[Audit], columns: Sequence[str]) -> list[Row]:
     """What the scorers are read against; of several of a kind the first audit's."""
     rows = dict(reversed(baselines(audits)))
-    cells = {name: [Cell(figures[c], leads=False) if c in figures else None for c in columns] for name, figures in rows.items()}
-    return [Row(name, cells[name], is_baseline=True) for name in (FIRST_STAGE, CHANCE) if name in cells]
+    return [Row(name, tuple(Cell(rows[name].get(c)) for c in columns)) for name in (FIRST_STAGE, CHANCE) if name in rows]
 
 
 def _column(name: str) -> Column:
@@ -257,18 +232,21 @@ def _notes(audits: Sequence[Audit], decision: str | None) -> list[str]:
     return [*best, *([f"The reader is {reader}."] if decision in OF_READERS and reader else []), *measured]
 
 
-def _cell(audit: Audit, name: str, audits: Sequence[Audit]) -> Cell | None:
+def _row(audit: Audit, names: Sequence[str], audits: Sequence[Audit]) -> Row:
+    return Row(audit.name, tuple(_cell(audit, name, audits) for name in names))
+
+
+def _cell(audit: Audit, name: str, audits: Sequence[Audit]) -> Cell:
     """A table cell. A cutoff that keeps nearly everything leads in no overlap: it decides nothing."""
-    if (figure := audit.figures.get(name)) is None:
-        return None
-    if name not in MEASURES or MEASURES[name].better == "neither":
-        return Cell(figure, leads=False)
+    figure = audit.figures.get(name)
+    if figure is None or name not in MEASURES or MEASURES[name].better == "neither":
+        return Cell(figure)
     rivals = [other for other in audits if other is not audit]
     is_idle = name in ("overlap", "overlap_nonempty") and sentences.has_idle_cutoff(audit)
     is_contest = not is_idle and sentences.is_comparable(name, audits)
     is_ahead = is_contest and all(sentences.merit(audit, name) > sentences.merit(rival, name) for rival in rivals)
     advantages = [sentences.advantage(audit, rival, name) for rival in rivals] if is_ahead else []
-    return Cell(figure, bool(advantages) and all(each is not None and each.low > 0 for each in advantages))
+    return Cell(figure, leads=bool(advantages) and all(each is not None and each.low > 0 for each in advantages))
 
 
 def _examples(ranked: list[Audit], decision: str | None, k: int) -> list[ShownExample]:
@@ -302,7 +280,9 @@ def _example(audit: Audit, query_id: str, measure: str, decision: str, k: int) -
     place = next((i for i, query in enumerate(audit.queries) if query.query_id == query_id), None)
     if place is None or np.isnan(mean := audit.measured.values[measure][place]):
         return None
-    example = make_example(audit.queries[place], audit.instance(query_id), measure, audit.measured.cutoff.of(place), k)
+    assert audit.explainer is not None  # there is a measure of decisions
+    explainer, cutoff = replace(audit.explainer, measure=measure), audit.measured.cutoff.of(place)
+    example = make_example(audit.queries[place], audit.instance(query_id), explainer, cutoff, k)
     answers = _answers(audit, decision, query_id, example.permutations)
     return ShownExample(audit.name, example, LABELS[measure], float(mean), k, answers)
 
@@ -349,10 +329,10 @@ def _same_evidence(label: str, audit: Audit, first: Audit, k: int) -> SameEviden
     return compare_on_same_evidence(audit.task, sides[0], sides[1], k)
 
 
-def _measures(audits: Sequence[Audit]) -> list[MeasureRow]:
+def _measures(audits: Sequence[Audit]) -> list[tuple[Measure, list[Figure | None]]]:
     """Every measure that any audit has, with its meaning."""
     return [
-        MeasureRow(measure, [audit.figures.get(measure.name) for audit in audits])
+        (measure, [audit.figures.get(measure.name) for audit in audits])
         for measure in MEASURES.values()
         if any(measure.name in audit.figures for audit in audits)
     ]

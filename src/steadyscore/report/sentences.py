@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..audits.figure import paired_gain
-from ..audits.load import ONE_FOR_ALL, share_threshold
-from ..audits.remarks import NEARLY_ALL
-from ..audits.result import Audit
-from ..measures.gains import quality_by_permutation
 from ..measures.intervals import FEWEST, Interval
 from ..measures.measurement import fewest_permutations
 from ..measures.registry import MEASURES
+from ..measures.views import quality_by_permutation
+from ..results.audit import Audit
+from ..results.causes import BUDGET
+from ..results.figure import paired_gain
+from ..results.load import ONE_FOR_ALL, share_threshold
+from ..results.notes import NEARLY_ALL
 from ..terms import Array
-from . import example
 
 CHANGES = {
     "overlap": "{share} of what the threshold keeps in either order",
@@ -52,7 +52,7 @@ def decision_measure(audits: Sequence[Audit]) -> str | None:
     """The first of the task's decision measures that every audit has."""
     largest = max(len(q.candidate_ids) for q in audits[0].queries)
     for name in audits[0].task.decisions:
-        if name == "overlap@10" and largest <= example.BUDGET:
+        if name == "overlap@10" and largest <= BUDGET:
             continue  # all candidates are among the first 10
         if name == "overlap" and all(map(has_idle_cutoff, audits)):
             continue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..audits.names import in_words
-from ..audits.remarks import fitting_words
-from ..audits.result import Audit
+from ..results.audit import Audit
+from ..results.names import in_words
+from ..results.notes import fitting_words
 from ..scoring.starts import start_remarks, starts_of
 
 LISTED = 100
@@ -15,44 +15,41 @@ LISTED = 100
 
 def describe_settings(audit: Audit) -> list[tuple[str, str]]:
     """The settings of a run and what its means are without, as (term, text)."""
-    record, made = audit.record, audit.record.get("fingerprint", {})
-    cutoff, scoring = audit.measured.cutoff, record.get("coverage", {})
+    record, made = audit.record, audit.record.fingerprint
+    cutoff, scoring = audit.measured.cutoff, record.coverage
     used = cutoff.how if cutoff.value is None else f"{cutoff.value:.4g}, {cutoff.how}"
     if cutoff.fitted_on is not None:
         used += f"; {fitting_words(cutoff)} (split seed {cutoff.seed})"
-    cut = [
-        f"only the first {made[key]} {what}"
-        for key, what in (("queries", "queries"), ("pool", "candidates of each pool"))
-        if made.get(key)
-    ]
-    cut += [f"{len(made['query_ids'])} queries by id"] if made.get("query_ids") else []
+    parts = ((made.queries, "queries"), (made.pool, "candidates of each pool"))
+    cut = [f"only the first {count} {what}" for count, what in parts if count]
+    cut += [f"{len(made.query_ids)} queries by id"] if made.query_ids else []
     starts = starts_of(record)
     terms = {
-        "scorer": in_words(made.get("scorer", record.get("name"))),
-        "capabilities": in_words(record.get("capabilities")),
-        "collection": f"{record.get('collection')} ({audit.task.label}), from {record.get('source', 'a score file')}",
-        "data checksum": (made.get("data") or {}).get("sha256"),
+        "scorer": in_words(made.keys.get("scorer", record.name)),
+        "capabilities": in_words(record.capabilities and record.capabilities.to_json()),
+        "collection": f"{record.collection} ({audit.task.label}), from {record.source or 'a score file'}",
+        "data checksum": made.data and made.data.sha256,
         "part scored": "; ".join(cut) or "the whole collection",
         "queries": f"{audit.measured.coverage.queries} scored",
         "candidates": f"{pool_sizes(audit)} per query",
         "permutations": ", ".join(map(str, audit.measured.coverage.permutations))
         + (" per query, beside the first-stage order" if audit.queries[0].first_stage is not None else " per query"),
-        "served as": f"the mean of {audit.serving_permutations} permutations" if audit.serving_permutations > 1 else None,
-        "permutation seed": f"{made['seed']} ({made.get('scheme')})" if "seed" in made else None,
-        "width": "the whole pool" if "width" in made and made["width"] is None else made.get("width"),
-        "characters kept": "all" if "chars" in made and made["chars"] is None else made.get("chars"),
-        "partition": made.get("partition"),
-        "markers": made.get("markers"),
-        "placeholder": made.get("placeholder"),
-        "instruction": made.get("instruction"),
-        "prompt hash": made.get("prompt_hash"),
+        "served as": f"the mean of {served} permutations" if (served := audit.view.serving_permutations) > 1 else None,
+        "permutation seed": None if made.seed is None else f"{made.seed} ({made.scheme})",
+        "width": "the whole pool" if "width" in made.keys and made.width is None else made.width,
+        "characters kept": "all" if "chars" in made.keys and made.chars is None else made.chars,
+        "partition": made.partition,
+        "markers": made.markers,
+        "placeholder": made.placeholder,
+        "instruction": made.instruction,
+        "prompt hash": made.prompt_hash,
         "cutoff": used,
-        "scoring": f"{scoring['windows']:,} windows in {scoring.get('seconds', 0):,} s" if "windows" in scoring else None,
-        "versions": in_words(record.get("versions")),
+        "scoring": f"{scoring.windows:,} windows in {scoring.seconds:,} s" if scoring and scoring.seconds is not None else None,
+        "versions": in_words(record.versions),
         "endpoint": " then ".join(dict.fromkeys(start.endpoint for start in starts if start.endpoint)),
         "watched files": "; ".join(dict.fromkeys(f"{f} {d}" for start in starts for f, d in start.files.items())),
         "scored": " ".join(start_remarks(record)),
-        "created": record.get("created"),
+        "created": record.created,
     }
     left_out = describe_left_out(audit) or ["nothing left out: every query was scored and has a relevant candidate"]
     return [
@@ -68,8 +65,8 @@ def pool_sizes(audit: Audit) -> str:
 
 def describe_left_out(audit: Audit) -> list[str]:
     """Everything that is in no mean, counts as 0 or was cut, by name; of many the first ones."""
-    scoring, measured = audit.record.get("coverage", {}), audit.measured.coverage
-    asked = scoring.get("queries", measured.queries)
+    scoring, measured = audit.record.coverage, audit.measured.coverage
+    asked = measured.queries if scoring is None else scoring.queries
     by_reason = {
         f"of {asked} queries could not be scored and are in no mean": [
             f"{query} ({why})" for query, why in measured.failed.items()
@@ -78,7 +75,7 @@ def describe_left_out(audit: Audit) -> list[str]:
         f"of {asked} queries have no relevant candidate in the pool; their quality counts as 0": measured.without_relevant,
         f"of {asked} queries have one candidate and are in no measure of movement": measured.left_out.get("moves", []),
         "windows were cut to fit the model": [
-            f"{s['query_id']}, window {s['window']}, {s['chars']} characters kept" for s in scoring.get("shrunk", [])
+            f"{cut.query_id}, window {cut.window}, {cut.chars} characters kept" for cut in (scoring and scoring.shrunk) or []
         ],
     }
     return [f"{len(names)} {what}: {_listed(names)}." for what, names in by_reason.items() if names]

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ..machine.disk import atomic
-from ..machine.markdown import markdown_code, markdown_text
+from ..machine.names import markdown_code, markdown_text
 from ..machine.places import Place
 from . import sentences
 

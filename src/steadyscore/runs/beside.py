@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..machine.disk import write_parquet
 from ..machine.places import Place
-from .layout import NOISE_FILE, OUTPUTS_FILE, TIMINGS_FILE, PartNote
+from ..terms import JsonObject
+from .layout import NOISE_FILE, OUTPUTS_FILE, TIMINGS_FILE
 from .parts import Parts
+from .records import PartNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,19 +52,22 @@ def write_beside(parts: Parts, folder: Place, name: str, table: pa.Table) -> Non
 
 
 def merge_rows(name: str, tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of some tables, those of equal keys of the last one; the rows of a query together, by permutation."""
+    """The rows of some tables, those of equal keys of the last one; the rows of a query together, by permutation. Queries of the
+    last table are in its order, behind those that it does not have."""
     import pyarrow as pa
 
     if len(tables) == 1:
         return tables[0]
     keys = KEYS.get(name, ("query_id", "measure"))
-    kept: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    kept: dict[tuple[Any, ...], list[JsonObject]] = {}
     for table in tables:
-        own: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        own: dict[tuple[Any, ...], list[JsonObject]] = {}
         for row in table.to_pylist():
             own.setdefault(tuple(row[key] for key in keys), []).append(row)
         kept |= own
     rows = [row for group in kept.values() for row in group]
-    place = {query_id: number for number, query_id in enumerate(dict.fromkeys(row["query_id"] for row in rows))}
+    last = dict.fromkeys(tables[-1].column("query_id").to_pylist())
+    known = (row["query_id"] for row in rows if row["query_id"] not in last)
+    place = {query_id: number for number, query_id in enumerate([*dict.fromkeys(known), *last])}
     ordered = sorted(rows, key=lambda row: (place[row["query_id"]], row.get("permutation", 0)))
     return pa.Table.from_pylist(ordered, tables[0].schema)

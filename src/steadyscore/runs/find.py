@@ -33,12 +33,17 @@ def find_runs(places: Sequence[str | Place]) -> list[Run]:
     if attacks := [attack for attack in attacks if attack / CLEAN not in named]:
         raise InputError(
             [
-                f"{attack} is the folder of an attack: `steadyscore attack --runs {attack}` measures it, writes its page and "
-                f"checks bounds. Name single runs of it, such as {attack / CLEAN}, to read them as runs."
+                f"{attack} is the folder of an attack: `steadyscore study attack --runs {attack}` measures it, writes its page "
+                f"and checks bounds. Name single runs of it, such as {attack / CLEAN}, to read them as runs."
                 for attack in attacks
             ]
         )
     return [Run.open(folder) for folder in folders]
+
+
+def find_decision_folders(places: Sequence[str | Place]) -> list[Place]:
+    """Folders of audits of decisions in and below some folders; none where these hold other runs."""
+    return [file.parent for place in places for file in list_files(parse_place(place)) if file.name == DECISIONS_FILE]
 
 
 def find_run(place: str | Place) -> Run:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ..errors import DamagedFile, InputError, UnusableScorer
 from ..machine.checksums import record_state
@@ -31,6 +31,7 @@ from ..machine.disk import (
     write_tables,
 )
 from ..machine.places import Place, StorePath
+from ..terms import Failure, JsonObject
 from .beside import table_of, write_beside
 from .layout import (
     DAMAGED_FOLDER,
@@ -43,20 +44,15 @@ from .layout import (
     SCORES_FILE,
     STATUS_FILE,
     TABLES,
-    FailedQuery,
-    PartNote,
     QueryRow,
-    RunRecord,
-    SessionNote,
-    SetAside,
     query_schema,
     remedy_for,
     score_schema,
 )
 from .lists import write_list
 from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, count_keys, is_compacted, list_parts, merged_note, read_part
-from .records import read_run_record
-from .requests import asked_digest, asked_of
+from .records import EarlyStop, LaterStart, PartNote, RunRecord, Session, SessionNote, SetAside, Start, to_json
+from .requests import asked_digest, asked_of, read_run_record
 from .stored import StoredRun, wanted_of
 from .table import Scored, check_file, from_table, to_table
 from .versions import versions
@@ -79,9 +75,11 @@ class Run(StoredRun):
 
     def __init__(self, folder: Place, first: RunRecord, *, stored: Place | None = None):
         super().__init__(folder, first, stored=stored)
-        self._session: SessionNote | None = None
+        self._session: Session | None = None
+        """What is being scored costs; its note, without that."""
+        self._session_note: SessionNote | None = None
         self._buffer: list[pa.Table] = []
-        self._noted_costs: dict[str, Any] = {}
+        self._noted_costs: dict[str, float] = {}
         self._flushed = time.monotonic()
         self.pause = HELD_FOR_A_STORE if isinstance(folder, StorePath) else HELD_HERE
         """Seconds of work after which it is written."""
@@ -92,7 +90,7 @@ class Run(StoredRun):
     def open(cls, folder: Place) -> Run:
         """Open an existing folder to read it; one of an earlier version is read as it would be written now."""
         first = read_run_record(folder)
-        if first["format"] != FORMAT:
+        if first.format != FORMAT:
             from .importer import imported_elsewhere
 
             first, stored = imported_elsewhere(folder, first)
@@ -100,11 +98,11 @@ class Run(StoredRun):
         return cls(folder, first)
 
     @classmethod
-    def create_or_resume(cls, folder: Place, fingerprint: dict[str, Any], **about: Any) -> Run:
+    def create_or_resume(cls, folder: Place, fingerprint: JsonObject, **about: object) -> Run:
         """Open a folder to score into: a new one, one in which nothing was scored yet, or one whose run is asked for again or
         for more. What is damaged is set aside.
 
-        `about` are further keys of run.json: name, collection, task, source, capabilities, command.
+        `about` are further keys of run.json (`RunRecord`).
         """
         if links := [name for name in (PARTS_FOLDER, DAMAGED_FOLDER) if (folder / name).is_symlink()]:
             raise InputError(f"{folder / links[0]} leads out of the run folder, and scores would go there. Remove the link.")
@@ -122,39 +120,44 @@ class Run(StoredRun):
                 write_record(folder / RECORD_FILE, first)
             elif not write_record_once(folder / RECORD_FILE, first):  # another process began it meanwhile
                 return cls.create_or_resume(folder, fingerprint, **about)
-        return cls(folder, first)
+            return cls(folder, read_run_record(folder))
 
     @classmethod
-    def join(cls, folder: Place, fingerprint: dict[str, Any], **about: Any) -> Run:
+    def join(cls, folder: Place, fingerprint: JsonObject, *, command: list[str], **about: object) -> Run:
         """The run that workers share: the first one writes what is asked, the others find it."""
         with explaining_os_errors(folder):
-            write_record_once(folder / RECORD_FILE, _first_record(fingerprint, about))
+            write_record_once(folder / RECORD_FILE, _first_record(fingerprint, {**about, "command": command}))
             run = cls._open_to_write(folder)
         run._pin(fingerprint)
-        run.ask(fingerprint, about["command"])
+        run.ask(fingerprint, command)
         return run
 
     @classmethod
     def _open_to_write(cls, folder: Place) -> Run:
         remove_leftovers_below(folder / PARTS_FOLDER)
         first = read_run_record(folder)
-        if first["format"] != FORMAT:
+        if first.format != FORMAT:
             from .importer import import_run
 
             first = import_run(folder, first)
         return cls(folder, first)
 
-    def _pin(self, fingerprint: dict[str, Any]) -> None:
+    def _pin(self, fingerprint: JsonObject) -> None:
         """Have the run be about what a command asks for, if that is what was asked before or adds to it."""
         self._requests.check(self.folder, fingerprint)
         self._asked, self._record = asked_of(fingerprint), None
 
-    def ask(self, fingerprint: dict[str, Any], command: list[str]) -> None:
+    def ask(self, fingerprint: JsonObject, command: list[str]) -> None:
         """Have what a command asks for be what the run is about, for whoever reads it."""
         if self._requests.newest["fingerprint"] != asked_of(fingerprint):
             self.update_record(fingerprint=asked_of(fingerprint), command=command)
 
-    def update_record(self, **about: Any) -> None:
+    def narrow(self, fingerprint: JsonObject, command: list[str]) -> None:
+        """Have the run be about a part of what was asked for, as that was enough."""
+        self._asked, self._record = asked_of(fingerprint), None
+        self.ask(fingerprint, command)
+
+    def update_record(self, **about: object) -> None:
         """Have some keys of the record from now on; a request is written if they change, or if there are other tables."""
         if self._requests.add({**about, "files": self._count_files()}):
             self._record = None
@@ -178,7 +181,7 @@ class Run(StoredRun):
                 self._set_aside(table, file, damage)
                 tables.add(table)
                 name = str(file.relative_to(self.folder))  # type: ignore[arg-type]
-                lost.append(SetAside(file=name, reason=damage.what, time=_now()))
+                lost.append(to_json(SetAside(file=name, reason=damage.what, time=_now())))
         there = self._count_files()
         missing = [name for name, rows in self._requests.newest.get("files", {}).items() if there.get(name, -1) < rows]
         for name in missing:
@@ -221,29 +224,30 @@ class Run(StoredRun):
                 except FileNotFoundError:  # merged with others meanwhile: at worst its rows are scored twice
                     continue
 
-    def begin_session(self, scored_by: dict[str, Any] | None = None) -> SessionNote:
-        """What this session costs, for the caller to fill in; it stands in every part that is written."""
-        self._noted_costs, number = {}, self._next_session()
-        self._session = SessionNote(id=uuid.uuid4().hex[:15], number=number, time=_now(), puts=0, scored_by=scored_by or {})
+    def begin_session(self, start: Start) -> Session:
+        """What this session costs, for the caller to add up; every part that is written says it."""
+        number, id = self._next_session(), uuid.uuid4().hex[:15]
+        self._session, self._noted_costs = Session(), {}
+        self._session_note = SessionNote(id=id, number=number, time=_now(), puts=0, scored_by=start.to_json())
         return self._session
 
-    def note_start(self, scored_by: dict[str, Any]) -> None:
+    def note_start(self, start: Start) -> None:
         """Keep a start at which nothing was left to score, and a change of the scorer was let pass."""
-        self.update_record(start={"scored_by": scored_by, "after": self._next_session(), "time": _now()})
+        self.update_record(start=LaterStart(scored_by=start.to_json(), after=self._next_session(), time=_now()))
 
     def _next_session(self) -> int:
         """One more than the number of any session before."""
         notes = self._ledger.notes if self._ledger is not None else [note for _, note in self.parts.notes()]
         return 1 + max((session["number"] for session in merged_note(notes).get("sessions", [])), default=0)
 
-    def append(self, scored: Scored, *, at_once: bool = False, seconds: float | None = None) -> None:
+    def append(self, scored: Scored) -> None:
         """Keep a query, written out as a part once a second's work is held: a kill loses less, and files stay few.
 
-        A query that took longer is written by itself, and so is each one of a scorer that charges (`at_once`).
+        A query that took longer is written by itself.
         """
         self.hold(scored)
         held = time.monotonic() - self._flushed
-        if at_once or held >= (self.pause if seconds is None else seconds) or sum(t.num_rows for t in self._buffer) >= HELD_ROWS:
+        if held >= self.pause or sum(t.num_rows for t in self._buffer) >= HELD_ROWS:
             self.flush()
 
     def hold(self, scored: Scored) -> None:
@@ -254,39 +258,42 @@ class Run(StoredRun):
         """Write what is held, and what it cost, as a part of a stretch or of this session; gives the part."""
         import pyarrow as pa
 
-        session, file = self._session, None
+        session, own, file = self._session, self._session_note, None
         costs = _costs(session)
         if self._buffer or costs != self._noted_costs:
             rows = pa.concat_tables(self._buffer) if self._buffer else score_schema().empty_table()
             note = PartNote()
-            if session is not None:
-                shrunk = session.get("shrunk", [])
-                stood = {**session, "puts": session["puts"] + 1}
-                stood.pop("shrunk", None)
-                note = PartNote(
-                    sessions=[cast("SessionNote", stood)],
-                    shrunk={f"{session['id']}-{stood['puts']:06d}": shrunk} if shrunk else {},
-                )
+            if session is not None and own is not None:
+                own = {**own, "puts": own["puts"] + 1}
+                note["sessions"] = [cast("SessionNote", {**session.costs(), **own})]
+                note["shrunk"] = {f"{own['id']}-{own['puts']:06d}": to_json(session.shrunk)} if session.shrunk else {}
             with explaining_os_errors(self.folder):
-                file = self.parts.put(group or f"s{session['id'] if session else ''}", rows, note)
+                file = self.parts.put(group or f"s{'' if own is None else own['id']}", rows, note)
             # Only now: a stop that came in the writing writes the same rows again, and they count once.
             self._buffer, self._record, self._noted_costs = [], None, costs
             if session is not None:
-                session["puts"] += 1
-                session.pop("shrunk", None)
+                self._session_note, session.shrunk = own, []
             if self._ledger is not None:
                 self._ledger.add(file, rows, note)
         self._flushed = time.monotonic()
         return file
 
     def finish(
-        self, queries: Iterable[QueryRow], failed: list[FailedQuery], *, cut: int | None = None, notes: Sequence[str] = ()
+        self,
+        queries: Iterable[QueryRow],
+        failed: Sequence[Failure],
+        *,
+        cut: int | None = None,
+        notes: Sequence[str] = (),
+        stop: EarlyStop | None = None,
     ) -> None:
         """List the queries of the run, those too that failed: with it the run is complete. Then merge parts and write views."""
         self.flush()
-        asked, lost = self._asked or self._requests.newest["fingerprint"], {one["query_id"] for one in failed}
+        asked, lost = self._asked or self._requests.newest["fingerprint"], {one.query_id for one in failed}
         wanted, ledger = wanted_of(asked), self.ledger
-        end = PartNote(failed=failed, notes=[*notes, *self._compare_doubled()], **({} if cut is None else {"cut": cut}))
+        end = PartNote(failed=[one.to_json() for one in failed], notes=[*notes, *self._compare_doubled()])
+        end |= PartNote() if cut is None else PartNote(cut=cut)
+        end |= PartNote() if stop is None else PartNote(stop=to_json(stop))
 
         def count(query_id: str) -> int | None:
             return None if query_id in lost else sum(map(wanted, ledger.numbers(query_id)))
@@ -309,7 +316,8 @@ class Run(StoredRun):
             return self._compare_doubled()
         if between is None:
             return []
-        if self._requests.first.get("capabilities", {}).get("deterministic") and largest > EQUAL:
+        capabilities = self._requests.first.capabilities
+        if capabilities is not None and capabilities.deterministic and largest > EQUAL:
             raise UnusableScorer(
                 f"two processes scored the same presentations, and {count} scores differ by up to {largest:.3g}, though the "
                 f"scorer is declared deterministic. Delete {between[0]} or {between[1]}, and run the same command again."
@@ -342,7 +350,7 @@ class Run(StoredRun):
         """Tables and status for people. Nothing of this package reads them."""
         write_tables(self.folder / SCORES_FILE, score_schema(), self.score_tables())
         write_tables(self.folder / QUERIES_FILE, query_schema(), self.query_tables())
-        write_record(self.folder / STATUS_FILE, self.record)
+        write_record(self.folder / STATUS_FILE, self.record.to_json())
 
     def _restore_views(self) -> None:
         """Write the views of a complete run again where they are missing, damaged or those of another request, and merge parts
@@ -353,7 +361,8 @@ class Run(StoredRun):
         try:
             told = read_json(self.folder / STATUS_FILE)
             states = {record_state(told), *(check_file(self.folder / name) for name in TABLES)}
-            is_own = all(told.get(key) == self.record.get(key) for key in ("fingerprint", "coverage"))
+            now = self.record.to_json()
+            is_own = all(told.get(key) == now.get(key) for key in ("fingerprint", "coverage"))
         except (FileNotFoundError, DamagedFile):
             states, is_own = set(), False
         if not is_own or "damaged" in states:
@@ -374,15 +383,14 @@ class Run(StoredRun):
         self.write(NOISE_FILE, pa.concat_tables([to_table(query) for query in queries]))
 
 
-def _first_record(fingerprint: dict[str, Any], about: dict[str, Any]) -> RunRecord:
+def _first_record(fingerprint: JsonObject, about: JsonObject) -> dict[str, object]:
     """What run.json of a new run says."""
-    record = {"format": FORMAT, "created": _now(), "fingerprint": fingerprint, **about, "versions": versions()}
-    return cast("RunRecord", record)
+    return {"format": FORMAT, "created": _now(), "fingerprint": fingerprint, **about, "versions": versions()}
 
 
-def _costs(session: SessionNote | None) -> dict[str, Any]:
+def _costs(session: Session | None) -> dict[str, float]:
     """What a session did and what it was charged."""
-    done = {} if session is None else {"windows": session.get("windows", 0), **session.get("spent", {})}
+    done = {} if session is None else {"windows": session.windows or 0, **(session.spent or {})}
     return {name: value for name, value in done.items() if value}
 
 

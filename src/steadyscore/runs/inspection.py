@@ -21,7 +21,7 @@ from .layout import (
     remedy_for,
 )
 from .parts import list_parts, read_part
-from .records import read_run_record
+from .requests import read_run_record
 from .table import check_file, table_mistakes
 
 ANEW = "Run the command that made it again: it is written anew."
@@ -46,7 +46,7 @@ def inspect_run(folder: Place) -> list[Finding]:
     findings += [_inspect_part(folder, table, file) for table, file in list_parts(folder)]
     findings += inspect_results(folder)
     if all(finding.state != "damaged" for finding in findings):
-        findings += [Finding("rows", "damaged", mistake) for mistake in _row_mistakes(folder)] or [Finding("rows", "OK")]
+        findings += [Finding("rows", "damaged", mistake) for mistake in _row_mistakes(folder)] or [_whole_rows(Run.open(folder))]
     if not hasattr(folder, "address"):  # a store has no scratch files
         scratch = sorted(str(file.relative_to(folder)) for file in folder.glob("**/.*.tmp*"))
         findings += [Finding(name, "OK", "left by a process that was killed; nothing reads it") for name in scratch]
@@ -89,11 +89,19 @@ def _inspect_json(folder: Place, file: Place) -> Finding:
     return Finding(_name(folder, file), state, "was changed since it was written" if changed else "", ANEW if changed else "")
 
 
+def _whole_rows(run: Run) -> Finding:
+    """Rows without a mistake, of all queries or of those that were scored so far."""
+    if run.is_complete:
+        return Finding("rows", "OK")
+    words = f"the run is not complete: {len(run.scored_ids())} queries have scores"
+    return Finding("rows", "OK", words, "Run the command that made it again: it resumes where it stopped.")
+
+
 def _row_mistakes(folder: Place) -> Sequence[str]:
     """Where the rows of a run that was complete are not what was asked for."""
     try:
         run = Run.open(folder)
-        for name in run.record.get("files", {}):
+        for name in run.record.files or []:
             run.read(name)
         if run.is_complete:
             return table_mistakes(run.read(SCORES_FILE))

@@ -11,8 +11,9 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..machine.places import Place
-from .layout import PartNote, QueryRow, index_schema
+from .layout import QueryRow, index_schema
 from .parts import Parts
+from .records import PartNote
 
 if TYPE_CHECKING:
     import pyarrow as pa

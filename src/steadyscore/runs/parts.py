@@ -21,8 +21,9 @@ import numpy as np
 from ..errors import DamagedFile
 from ..machine.disk import list_files, write_bytes
 from ..machine.places import Place
-from ..terms import Array
-from .layout import PARTS_FOLDER, PartNote, SessionNote, score_schema
+from ..terms import Array, JsonObject
+from .layout import PARTS_FOLDER, score_schema
+from .records import PartNote, SessionNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +55,7 @@ class Parts:
         return [file for file in list_files(self._folder_of(group), group) if file.suffix == ".parquet"]
 
     def _folder_of(self, group: str) -> Place:
-        """Parts of workers, of which there may be a million, stand in 256 folders: one is soon listed."""
+        """Parts of workers, of which there may be a million, are in 256 folders: one is soon listed."""
         return self.folder / group[:3] if group.startswith(WORKER) else self.folder
 
     def put(self, group: str, rows: pa.Table, note: PartNote) -> Place:
@@ -89,14 +90,13 @@ class Parts:
 
     @contextmanager
     def _naming_damage(self, file: Place) -> Iterator[None]:
-        """A file that its digest fits and that is no part of this version, in one sentence."""
+        """A file that its digest fits and that is not a part of this version, in one sentence."""
         import pyarrow as pa
 
         try:
             yield
         except (pa.ArrowNotImplementedError, OSError, ValueError, KeyError) as damage:  # lack of memory is no damage
-            words = (str(damage).splitlines() or [type(damage).__name__])[0]
-            raise DamagedFile(file, f"is damaged and cannot be read ({words})", self._remedy) from damage
+            raise DamagedFile(file, "is damaged, or of a version that this one cannot read", self._remedy) from damage
 
     def each(self, columns: list[str] | None = None) -> Iterator[tuple[Place, pa.Table, PartNote]]:
         """Every part: file, rows, note."""
@@ -316,9 +316,9 @@ class Ledger:
 
 
 def merged_note(notes: Iterable[PartNote]) -> PartNote:
-    """What several parts say of their sessions, each session as it last stood and each cut of a text once."""
-    sessions: dict[str, Any] = {}
-    cuts: dict[str, Any] = {}
+    """What several parts say of their sessions, each session by its newest note and each cut of a text once."""
+    sessions: dict[str, SessionNote] = {}
+    cuts: dict[str, list[JsonObject]] = {}
     for note in notes:
         for session in note.get("sessions", []):
             known = sessions.get(session["id"])
@@ -329,5 +329,5 @@ def merged_note(notes: Iterable[PartNote]) -> PartNote:
 
 
 def session_order(session: SessionNote) -> tuple[int, bool, str]:
-    """Of sessions that began at once, one that found the scorer changed since comes after the others."""
+    """Of sessions that began at once, one whose scorer had changed comes after the others."""
     return session["number"], "changed" in session["scored_by"], session["id"]

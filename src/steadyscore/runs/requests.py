@@ -4,36 +4,132 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
-from ..errors import RunMismatch
+from ..errors import DamagedFile, InputError, RunMismatch
+from ..machine.checksums import record_state
+from ..machine.disk import explaining_os_errors, list_files, read_json, write_record_once
 from ..machine.places import Place
+from ..terms import JsonObject
+from .layout import FORMAT, RECORD_FILE, REQUESTS_FOLDER
+from .records import Fingerprint, Request, RunRecord, read_record
 
-Fingerprint = Mapping[str, Any]
+RESTORE = "Copy it back from a backup, or score into another --out."
+
+
+class Requests:
+    """All that was asked of a run, the first of it in run.json; a later one is added and none is changed."""
+
+    def __init__(self, folder: Place, first: RunRecord):
+        self._folder, self.first = folder, first
+        self._identity = {key: value for key, value in first.fingerprint.keys.items() if key not in GROWS}
+        self._later = read_requests(folder)
+
+    def all(self) -> list[Request]:
+        return [cast("Request", {**self.first.keys, "fingerprint": asked_of(self.first.fingerprint.keys)}), *self._later]
+
+    @property
+    def newest(self) -> Request:
+        return self.all()[-1]
+
+    def fingerprint(self, asked: JsonObject) -> JsonObject:
+        """The whole fingerprint of what is asked for."""
+        return {**self._identity, **asked}
+
+    def allow(self, fingerprint: JsonObject) -> bool:
+        """Whether something was asked of the run before, or adds to what was."""
+        now = Fingerprint.of(fingerprint)
+        known = [Fingerprint.of(self.fingerprint(request["fingerprint"])) for request in self.all()]
+        return any(old == now or is_growth(old, now) for old in known)
+
+    def check(self, folder: Place, fingerprint: JsonObject) -> None:
+        """Refuse what is not allowed, with what differs."""
+        if not self.allow(fingerprint):
+            check_same_command(folder, self.fingerprint(self.newest["fingerprint"]), fingerprint)
+
+    def add(self, about: JsonObject) -> bool:
+        """Write one more request, the newest with these keys, if they change it; gives whether there are other requests now."""
+        is_changed = False
+        while True:
+            kept = {key: value for key, value in self.newest.items() if key in Request.__annotations__ and key != "start"}
+            changed = {**kept, **about}
+            if changed == {"files": {}, **kept}:
+                return is_changed
+            is_changed = True
+            with explaining_os_errors(self._folder):
+                last = max(
+                    (int(file.stem) for file in list_files(self._folder / REQUESTS_FOLDER) if file.stem.isdigit()), default=0
+                )
+                is_written = write_record_once(self._folder / REQUESTS_FOLDER / f"{last + 1:06d}.json", changed)
+            self._later = read_requests(self._folder)
+            if is_written:
+                return True
+
+
+def read_requests(folder: Place) -> list[Request]:
+    """The requests after the first, in their order."""
+    from ..machine.schemas import kind_mistakes
+
+    requests: list[Request] = []
+    for file in list_files(folder / REQUESTS_FOLDER):
+        record = _read_sealed(file)
+        mistakes = kind_mistakes(Request, record)
+        if mistakes := [*mistakes, *([] if "fingerprint" in record else ["fingerprint: field required"])]:
+            raise InputError(f"{file} cannot be used: {'; '.join(mistakes)}. {RESTORE}")
+        requests.append(cast("Request", record))
+    return requests
+
+
+def read_run_record(folder: Place) -> RunRecord:
+    """run.json of a folder, as it was written and of the kinds that this version reads, without its checksum."""
+    file = folder / RECORD_FILE
+    try:
+        record = _read_sealed(file)
+    except FileNotFoundError:
+        raise InputError(f"{folder} is not a run folder: it has no run.json.") from None
+    if record.get("format") not in (1, FORMAT):
+        raise InputError(f"{folder} has format {record.get('format')}, this version reads 1 and {FORMAT}. Score it again.")
+    status = {} if record["format"] == 1 else {"status": "scoring"}  # which is seen by the parts now
+    return read_record({**record, **status}, f"{file} cannot be used", RESTORE)
+
+
+def _read_sealed(file: Place) -> dict[str, object]:
+    """A record as it was written, without its checksum."""
+    try:
+        record = read_json(file)
+    except DamagedFile as damage:
+        raise DamagedFile(file, damage.what, RESTORE) from damage
+    if record_state(record) == "damaged":
+        remedy = f'If you changed it on purpose, delete its line "sha256" and it is taken as it stands; if not: {RESTORE}'
+        raise DamagedFile(file, "was changed since it was written", remedy)
+    return {key: value for key, value in record.items() if key != "sha256"}
+
+
+# -- growth
 
 
 def is_growth(old: Fingerprint, new: Fingerprint) -> bool:
     """Whether a run of the new fingerprint holds everything that one of the old holds, and more."""
-    differing = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    differing = [key for key in {**old.keys, **new.keys} if old.keys.get(key) != new.keys.get(key)]
     return bool(differing) and all(key in GROWS and GROWS[key](old, new) for key in differing)
 
 
 def _has_more_permutations(old: Fingerprint, new: Fingerprint) -> bool:
     """Permutations are drawn by their number, but those of a Latin square all depend on how many there are."""
-    before, now = old.get("permutations"), new.get("permutations")
-    return before is not None and now is not None and now > before and new.get("scheme") != "balanced"
+    before, now = old.permutations, new.permutations
+    return before is not None and now is not None and now > before and new.scheme != "balanced"
 
 
 def _has_more_queries(old: Fingerprint, new: Fingerprint) -> bool:
     """The first N of a collection are among the first N + 1."""
-    before, now = old.get("queries"), new.get("queries")
+    before, now = old.queries, new.queries
     return before is not None and (now is None or now > before)
 
 
 def _names_more_queries(old: Fingerprint, new: Fingerprint) -> bool:
-    before, now = old.get("query_ids"), new.get("query_ids")
-    if before is None or new.get("queries") is not None:
+    before, now = old.query_ids, new.query_ids
+    if before is None or new.queries is not None:
         return False
     return now is None or set(before) <= set(now)
 
@@ -46,18 +142,18 @@ GROWS: dict[str, Callable[[Fingerprint, Fingerprint], bool]] = {
 """By key of the fingerprint, whether the new value only adds to the old one."""
 
 
-def asked_of(fingerprint: Fingerprint) -> dict[str, Any]:
+def asked_of(fingerprint: JsonObject) -> dict[str, object]:
     """The keys of a fingerprint that may grow."""
     return {key: fingerprint[key] for key in GROWS if key in fingerprint}
 
 
-def asked_digest(asked: Mapping[str, Any]) -> str:
+def asked_digest(asked: JsonObject) -> str:
     """A name for what is asked for, by which the list of its queries is known."""
     kept = {key: value for key, value in asked.items() if value is not None}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def check_same_command(folder: Place, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+def check_same_command(folder: Place, old: JsonObject, new: JsonObject) -> None:
     """Refuse to go on in a folder whose record was made with other settings."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if keys:
@@ -69,8 +165,8 @@ def describe_difference(key: str, old: Any, new: Any) -> str:
     """Both values, of long ones the part in which they differ."""
     was, now = (json.dumps(value, ensure_ascii=False) for value in (old, new))
     first = next((i for i, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), 0)
-    keep = {"chars": "whole texts; " if new is None else "", "scheme": ""}.get(key) if old else None
-    kept = "" if keep is None else f" ({keep}--{key} {old} goes on as it was)"
+    keep = {"chars": f"--chars {old}", "scheme": f"--set scheme={old}"}.get(key) if old else None
+    kept = "" if keep is None else f" ({'whole texts; ' if key == 'chars' and new is None else ''}{keep} goes on as it was)"
     return f"{key} was {_excerpt(was, first)}, now {_excerpt(now, first)}{kept}"
 
 

@@ -101,12 +101,12 @@ def check_columns(rows: Rows) -> Rows:
 
 def _incomplete_groups(rows: Rows) -> list[str]:
     """Columns that mean nothing without others."""
-    names, found = set(rows.table.column_names), []
+    names, mistakes = set(rows.table.column_names), []
     for group in (("slot", "window"), GRADE_COLUMNS):
         if (given := names.intersection(group)) and len(given) < len(group):
             has, lacks = (", ".join(name for name in group if (name in given) is there) for there in (True, False))
-            found.append(f"there is {has} but no {lacks}. Give all of {', '.join(group)}, or none of them.")
-    return found
+            mistakes.append(f"there is {has} but no {lacks}. Give all of {', '.join(group)}, or none of them.")
+    return mistakes
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -189,7 +189,7 @@ CONTROL_CLASS = CONTROL.pattern.replace(r"\x7f-\x9f", r"\x{7f}-\x{9f}")  # RE2's
 
 
 def _escape_controls(text: str) -> str:
-    return CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+    return CONTROL.sub(lambda control: repr(control.group())[1:-1], text)
 
 
 def _true_rows(column: pa.ChunkedArray) -> Array:
@@ -259,7 +259,7 @@ def _repeated_rows(table: _Sorted) -> list[str]:
 
 def _unequal_pools(table: _Sorted) -> list[str]:
     """Queries whose permutations do not hold the same candidates."""
-    permutation, candidate, found = table.permutation, table.candidate, []
+    permutation, candidate, unequal = table.permutation, table.candidate, []
     for start, stop in table.groups():
         turns = np.flatnonzero(np.r_[True, np.diff(permutation[start:stop]) != 0])
         pools = np.split(candidate[start:stop], turns[1:])
@@ -270,11 +270,11 @@ def _unequal_pools(table: _Sorted) -> list[str]:
             )
             gone = next(i for i in range(start, stop) if candidate[i] in everyone - set(pool.tolist()))
             names = table.rows.table.slice(gone, 1).to_pylist()[0]
-            found.append(f"query {names['query_id']} lacks candidate {names['candidate_id']} in permutation {odd}")
-    if not found:
+            unequal.append(f"query {names['query_id']} lacks candidate {names['candidate_id']} in permutation {odd}")
+    if not unequal:
         return []
-    more = f" and {len(found) - MAX_EXAMPLES:,} more queries" if len(found) > MAX_EXAMPLES else ""
-    return [f"every permutation must hold the same candidates; {'; '.join(found[:MAX_EXAMPLES])}{more}."]
+    more = f" and {len(unequal) - MAX_EXAMPLES:,} more queries" if len(unequal) > MAX_EXAMPLES else ""
+    return [f"every permutation must hold the same candidates; {'; '.join(unequal[:MAX_EXAMPLES])}{more}."]
 
 
 def _changed_relevance(table: _Sorted) -> list[str]:
@@ -300,38 +300,38 @@ def _bad_places(table: _Sorted) -> list[str]:
         placed[start:stop] = either[start:stop].any()
         sizes[start:stop] = len(np.unique(table.candidate[start:stop]))
     lack = "rows lack a slot or a window, which other rows of their query have"
-    found = rows.told(placed & ~both, lack, "Give both in every row of a query, or in none.")
+    mistakes = rows.told(placed & ~both, lack, "Give both in every row of a query, or in none.")
     if both.any() and slot[both].min() > 0:
-        found.append(f"no candidate stands in slot 0; the first slot used is {slot[both].min():g}. Count slots from 0.")
+        mistakes.append(f"no candidate stands in slot 0; the first slot used is {slot[both].min():g}. Count slots from 0.")
     for name, values in (("slot", slot), ("window", window)):
         outside = f"rows have a {name} below 0, or not below the number of candidates of their query"
-        found += rows.told(both & ((values < 0) | (values >= sizes)), outside, f"Count each {name} from 0.")
+        mistakes += rows.told(both & ((values < 0) | (values >= sizes)), outside, f"Count each {name} from 0.")
     order = np.lexsort((slot, window, table.permutation, table.query))
     keys = (values[order] for values in (table.query, table.permutation, window, slot))
     same = np.logical_and.reduce([key[1:] == key[:-1] for key in keys])  # NaN equals nothing
-    taken = "rows have the slot and window of another candidate of their permutation"
-    return found + rows.told(np.sort(order[1:][same]), taken, "Give each candidate its own place.")
+    clash = "rows have the slot and window of another candidate of their permutation"
+    return mistakes + rows.told(np.sort(order[1:][same]), clash, "Give each candidate its own place.")
 
 
 def _bad_probabilities(rows: Rows) -> list[str]:
     """Grades and label mass are probabilities; a row has all four grades, which sum to 1, or none."""
-    found: list[str] = []
+    mistakes: list[str] = []
     given = [name for name in SHARES if name in rows.table.column_names]
     for name in given:
         values = rows.values(name)
         outside = ~(np.isnan(values) | ((values >= -SLACK) & (values <= 1 + SLACK)))
-        found += rows.told(outside, f"rows have a {name} outside 0 to 1", "Give a probability.")
+        mistakes += rows.told(outside, f"rows have a {name} outside 0 to 1", "Give a probability.")
     if GRADE_COLUMNS[0] in given:
         grades = np.array([rows.values(name) for name in GRADE_COLUMNS])
         empty = np.isnan(grades)
-        found += rows.told(
+        mistakes += rows.told(
             np.atleast_1d(np.abs(grades.sum(axis=0) - 1) > 20 * SLACK),
             "rows have grades that do not sum to 1",
             "Give a distribution.",
         )
         some = np.atleast_1d(empty.any(axis=0) & ~empty.all(axis=0))
-        found += rows.told(some, f"rows have some of {', '.join(GRADE_COLUMNS)} only", "Give all or none.")
-    return found
+        mistakes += rows.told(some, f"rows have some of {', '.join(GRADE_COLUMNS)} only", "Give all or none.")
+    return mistakes
 
 
 def _bad_partitions(table: _Sorted) -> list[str]:

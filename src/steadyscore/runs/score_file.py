@@ -1,4 +1,4 @@
-"""Anybody's scores: Parquet, CSV, TSV, JSONL, or a set of TREC runs, one per permutation. No model is needed.
+"""Anybody's scores: Parquet, CSV, TSV, JSONL, a log of inspect_ai, or TREC runs, one per permutation. No model is needed.
 
 Columns `query_id, permutation, candidate_id, score` and, where present, `slot, window, partition, relevance,
 grade_0..grade_3, label_mass`. Every mistake in a file is reported at once; nothing is dropped or filled in. This module turns a
@@ -23,6 +23,7 @@ from ..collection.trec import read_qrels, read_trec_run
 from ..errors import InputError
 from ..machine.unpacking import expanded_bytes, open_unpacked, text_columns
 from ..terms import Array
+from .inspect_log import read_inspect_log
 from .layout import score_schema
 from .score_columns import REQUIRED, Rows, check_columns, check_rows, sort_rows
 from .table import Scored, from_table
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 PARQUET, DELIMITED, JSON_LINES = (".parquet", ".pq"), (".csv", ".tsv"), (".jsonl", ".ndjson")
 TREC = (".run", ".trec", ".txt", ".res", "")
+INSPECT = (".eval",)
 IDS = ("query_id", "candidate_id")
 CHUNK = 50_000
 """JSON lines that are turned into arrays together."""
@@ -47,7 +49,7 @@ def read_scores(files: Sequence[Path], relevance: Path | None = None, notes: lis
     named = (*files, *([relevance] if relevance else []))
     if missing := [f"file {file} does not exist." for file in named if not file.is_file()]:
         raise InputError(missing)
-    if len(files) > 1 and (tables := [str(file) for file in files if suffix(file) in (*PARQUET, *DELIMITED, *JSON_LINES)]):
+    if len(files) > 1 and (tables := [str(file) for file in files if suffix(file) not in TREC]):
         raise InputError(
             f"several files must be TREC runs, one per permutation; these are tables: {', '.join(tables)}. "
             "Join them into one file, with a column `permutation`."
@@ -82,13 +84,13 @@ def _with_judgements(queries: list[Scored], file: Path) -> list[Scored]:
     qrels = read_qrels(file, report)
     if report.mistakes:
         raise InputError(first_mistakes(report.mistakes))
-    found = []
+    judged = []
     for query in queries:
         mine = qrels.get(query.query_id, {})
         gains = np.array([mine.get(i, np.nan) for i in query.candidate_ids], dtype=float)
         ideal = np.array(sorted(mine.values(), reverse=True), dtype=float) if mine else None
-        found.append(replace(query, relevance=None if np.isnan(gains).all() else gains, ideal=ideal))
-    return found
+        judged.append(replace(query, relevance=None if np.isnan(gains).all() else gains, ideal=ideal))
+    return judged
 
 
 # -- reading
@@ -99,10 +101,10 @@ def _read_columns(file: Path) -> Rows:
     import pyarrow as pa
 
     kind = suffix(file)
-    readers = {PARQUET: _read_parquet, DELIMITED: _read_delimited, JSON_LINES: _read_json_lines}
+    readers = {PARQUET: _read_parquet, DELIMITED: _read_delimited, JSON_LINES: _read_json_lines, INSPECT: read_inspect_log}
     read = next((reader for endings, reader in readers.items() if kind in endings), None)
     if read is None or (read is _read_parquet and file.suffix.lower() == ".gz"):
-        raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl or a TREC run (.gz may follow all but .parquet).")
+        raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl, .eval or a TREC run (.gz may follow all but Parquet).")
     try:
         table = read(file)
     except UnicodeDecodeError as refusal:
@@ -299,12 +301,12 @@ def _read_trec_runs(files: Sequence[Path], notes: list[str] | None) -> Rows:
 
 
 def _lines_of(file: Path, rows: Array) -> list[str]:
-    """Where rows stand in their file. Read again: only a mistake asks."""
+    """The places of rows in their file, which is read again: only a mistake asks."""
     kind = suffix(file)
     if kind in PARQUET:
         return [f"row {row + 1}" for row in rows]
-    found = _fields_by_line(file) if kind in DELIMITED else lines(file)
-    numbers = [number for number, _ in found][kind in DELIMITED :]  # less the header
+    records = _fields_by_line(file) if kind in DELIMITED else lines(file)
+    numbers = [number for number, _ in records][kind in DELIMITED :]  # less the header
     return [f"line {numbers[row]}" for row in rows]
 
 

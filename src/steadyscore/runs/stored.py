@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from ..errors import DamagedFile, InputError
 from ..machine.names import short_repr
 from ..machine.places import Place
-from ..terms import Array
+from ..terms import Array, Failure, JsonObject
 from .beside import read_beside, table_of
 from .compact import CompactQueries
 from .layout import (
@@ -21,9 +22,6 @@ from .layout import (
     QUERIES_FILE,
     SCORES_FILE,
     TABLES,
-    Coverage,
-    Request,
-    RunRecord,
     perturbation_of,
     query_schema,
     repair_command,
@@ -31,8 +29,8 @@ from .layout import (
 )
 from .lists import QueryList, whole_lists
 from .parts import Ledger, Parts, Wanted, is_compacted, list_parts
-from .records import Requests
-from .requests import asked_digest, asked_of
+from .records import EarlyStop, Request, RunRecord, read_record
+from .requests import Requests, asked_digest, asked_of
 from .sessions import sessions_of, sum_sessions
 from .table import Scored, from_table
 
@@ -48,14 +46,14 @@ class StoredRun:
         self._stored = stored or folder
         """Where the parts are: elsewhere for a run of an earlier version that is only read."""
         self._requests = Requests(self._stored, first)
-        self._asked: dict[str, Any] | None = None
+        self._asked: JsonObject | None = None
         """What a command asks for; None: whatever is complete."""
         self._record: RunRecord | None = None
         self._ledger: Ledger | None = None
 
     def __repr__(self) -> str:
         first = self._requests.first
-        return short_repr(self, f"{self.folder}: {first['name']} on {first['collection']}")
+        return short_repr(self, f"{self.folder}: {first.name} on {first.collection}")
 
     # -- the record
 
@@ -68,7 +66,7 @@ class StoredRun:
 
     @property
     def is_complete(self) -> bool:
-        return bool(self.record["status"] == "complete")
+        return self.record.status == "complete"
 
     @property
     def was_complete(self) -> bool:
@@ -76,27 +74,29 @@ class StoredRun:
         return bool(whole_lists(self._lists))
 
     def _make_record(self) -> RunRecord:
+        from ..machine.schemas import read_as
+
         requests, newest = self._requests.all(), self._requests.newest
         notes = [note for _, note in self.parts.notes()] if self._ledger is None else self._ledger.notes
         starts, sessions = sessions_of(notes, requests)
         lists = whole_lists(self._lists)
         asked = [self._asked] if self._asked is not None else [request["fingerprint"] for request in reversed(requests)]
         whole = next((one for one in asked if (own := lists.get(asked_digest(one))) and self._holds(one, own)), None)
-        record: dict[str, Any] = {**self._requests.first, "status": "scoring" if whole is None else "complete"}
-        record |= {key: value for key, value in newest.items() if key in Request.__annotations__ and key != "start"}
-        record |= {"fingerprint": self._requests.fingerprint(asked[0] if whole is None else whole)}
-        record |= {"starts": starts, "sessions": sessions}
-        if whole is not None:
-            note = lists[asked_digest(whole)].note
-            counts = Coverage(queries=note["total"], scored=note["total"] - len(note["failed"]), failed=note["failed"])
-            counts |= {"cut": note["cut"]} if "cut" in note else {}
-            is_paid = any("seconds" in session for session in sessions)  # scores that were given cost nothing
-            record["coverage"] = {**counts, **(sum_sessions(sessions) if is_paid else {})}
-            if said := list(dict.fromkeys([*note.get("notes", []), *record.get("notes", [])])):
-                record["notes"] = said
-        return cast("RunRecord", record)
+        keys = {**self._requests.first.keys, "status": "scoring"}
+        keys |= {key: value for key, value in newest.items() if key in Request.__annotations__ and key != "start"}
+        keys |= {"fingerprint": self._requests.fingerprint(asked[0] if whole is None else whole)}
+        record = replace(read_record(keys, str(self.folder), ""), starts=starts, sessions=sessions)
+        if whole is None:
+            return record
+        note = lists[asked_digest(whole)].note
+        failed = [Failure(**failure) for failure in note["failed"]]
+        coverage = sum_sessions(sessions, note["total"], failed, note.get("cut"))
+        if "stop" in note:
+            coverage = replace(coverage, stop=read_as(EarlyStop, note["stop"]))
+        told = list(dict.fromkeys([*note.get("notes", []), *record.notes]))
+        return replace(record, status="complete", coverage=coverage, notes=told)
 
-    def _holds(self, asked: dict[str, Any], listed: QueryList) -> bool:
+    def _holds(self, asked: JsonObject, listed: QueryList) -> bool:
         """Whether the rows of every key that a list of queries counts are there."""
         if self._ledger is None:
             notes = self.parts.notes()
@@ -124,7 +124,7 @@ class StoredRun:
         return Parts(self._stored, "queries", self._remedy(QUERIES_FILE))
 
     def _own_list(self) -> QueryList | None:
-        return whole_lists(self._lists).get(asked_digest(asked_of(self.record["fingerprint"])))
+        return whole_lists(self._lists).get(asked_digest(asked_of(self.record.fingerprint.keys)))
 
     def scored_ids(self) -> set[str]:
         """Ids of the queries of which scores are on disk."""
@@ -155,7 +155,7 @@ class StoredRun:
                         yield query_id
 
         ledger = self.parts.ledger() if self._ledger is None else self._ledger
-        for table in ledger.tables(order(), wanted_of(self.record["fingerprint"])):
+        for table in ledger.tables(order(), wanted_of(self.record.fingerprint.keys)):
             for query in from_table(table, ideals):
                 ideals.pop(query.query_id, None)
                 if len(query.permutations) < expected.pop(query.query_id):
@@ -168,7 +168,7 @@ class StoredRun:
         """The score table, some queries at a time."""
         listed = self._own_list()
         order = [] if listed is None else (query_id for query_id, _ in listed.scored())
-        return self.ledger.tables(order, wanted_of(self.record["fingerprint"]))
+        return self.ledger.tables(order, wanted_of(self.record.fingerprint.keys))
 
     def query_tables(self) -> Iterator[pa.Table]:
         """The queries in the order of the collection, some at a time."""
@@ -187,9 +187,7 @@ class StoredRun:
 
     @property
     def _permutations(self) -> int | None:
-        asked = self._asked if self._asked is not None else self.record["fingerprint"]
-        number: int | None = asked.get("permutations")
-        return number
+        return permutations_of(self.record.fingerprint.keys if self._asked is None else self._asked)
 
     def _parts_of(self, name: str) -> Parts:
         return Parts(self._stored, table_of(name, self._permutations), self._remedy(name))
@@ -245,7 +243,11 @@ class StoredRun:
         return moved
 
 
-def wanted_of(asked: dict[str, Any]) -> Wanted:
+def permutations_of(asked: JsonObject) -> int | None:
+    return cast("int | None", asked.get("permutations"))
+
+
+def wanted_of(asked: JsonObject) -> Wanted:
     """Whether a permutation is asked for."""
-    limit = asked.get("permutations")
+    limit = permutations_of(asked)
     return (lambda number: True) if limit is None else (lambda number: number < limit)

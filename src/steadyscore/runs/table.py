@@ -6,10 +6,10 @@ no measure needs ids. Permutation -1 is the first-stage order, beside the random
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -113,6 +113,25 @@ class Scored:
         # Contiguous windows follow one another; round-robin ones are dealt, one candidate to each in turn.
         keys = (self.slots, self.windows) if self.partition == "contiguous" else (self.windows, self.slots)
         return np.lexsort(keys, axis=-1)
+
+
+ROWS = ("permutations", "scores", "slots", "windows", "grades", "label_mass")
+"""Arrays of a scored query with a row for each presentation."""
+
+S = TypeVar("S", bound=Scored)
+
+
+def take_rows(query: S, rows: Array) -> S:
+    """A query with some of its presentations: their numbers, or True for each."""
+    arrays = {name: getattr(query, name) for name in ROWS}
+    return replace(query, **{name: None if values is None else values[rows] for name, values in arrays.items()})  # type: ignore[arg-type]
+
+
+def stack_rows(parts: Sequence[S]) -> S:
+    """A query with the presentations of all parts, one part after the other; an array that one part lacks is left out."""
+    arrays = {name: [getattr(part, name) for part in parts] for name in ROWS}
+    stacked = {name: None if any(v is None for v in values) else np.concatenate(values) for name, values in arrays.items()}
+    return replace(parts[-1], **stacked)  # type: ignore[arg-type]
 
 
 def to_table(scored: Scored) -> pa.Table:

@@ -20,11 +20,12 @@ from ..engines import Backend, Engine, Grader, Recording
 from ..errors import SteadyscoreError, UnusableScorer
 from ..machine.disk import cache_folder
 from ..runs.folder import Run
-from ..runs.layout import ScoredAgain
+from ..runs.records import ScoredAgain
 from ..runs.table import Scored
 from ..terms import Array, Instance
 from ..window.presentation import generator, windows
-from .scorer import PoolScorer, Scorer, in_pool_order
+from .presented import in_pool_order
+from .scorer import PoolScorer, Scorer
 
 log = logging.getLogger("steadyscore")
 
@@ -88,14 +89,14 @@ def score_again(scorer: PoolScorer, shown: Sequence[tuple[Instance, Array]], sto
 
 def _read(scorer: PoolScorer, shown: Sequence[tuple[Instance, Array]], *, is_second: bool = False) -> dict[str, dict[str, float]]:
     """Scores of the first window of each order, of a mitigated scorer of the whole order; what fails is left out."""
-    found: dict[str, dict[str, float]] = {}
+    answers: dict[str, dict[str, float]] = {}
     for instance, order in shown:
         try:
             if isinstance(scorer, Scorer):
                 window = windows(order, scorer.width or len(order), scorer.settings.partition)[0]
                 reverse = replace(window, candidates=window.candidates[::-1])
                 is_batched = is_second and isinstance(scorer.backend, Engine) and scorer.backend.endpoint is None
-                row = scorer.read_windows([(instance, window), *([(instance, reverse)] if is_batched else [])])[0].scores
+                row = scorer.read_windows([(instance, window), *([(instance, reverse)] if is_batched else [])]).windows[0].scores
                 places: Sequence[int] = window.candidates
             else:
                 row, places = scorer.score(instance, order.tolist()), range(len(order))
@@ -103,8 +104,8 @@ def _read(scorer: PoolScorer, shown: Sequence[tuple[Instance, Array]], *, is_sec
             raise
         except Exception:  # somebody else's code may fail now and then; what it fails on is named when it is scored
             continue
-        found[instance.id] = {instance.pool[i].id: float(score) for i, score in zip(places, row, strict=True)}
-    return found
+        answers[instance.id] = {instance.pool[i].id: float(score) for i, score in zip(places, row, strict=True)}
+    return answers
 
 
 def _largest(one: Mapping[str, float], other: Mapping[str, float]) -> float:
@@ -133,7 +134,7 @@ def keep_answers(run: Run, backend: Backend, canary: Canary | None) -> Iterator[
     if backend.endpoint is None:
         yield
         return
-    name = f"{run.folder.absolute()} {run.record.get('created')}"
+    name = f"{run.folder.absolute()} {run.record.created}"
     folder = cache_folder() / "responses" / hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
     if canary is None or canary.is_changed:
         if folder.exists():
@@ -142,7 +143,7 @@ def keep_answers(run: Run, backend: Backend, canary: Canary | None) -> Iterator[
         shutil.rmtree(folder, ignore_errors=True)
     with backend.endpoint.keeping_answers(folder):
         yield
-    if not run.record["coverage"]["failed"]:
+    if not run.record.failed:
         shutil.rmtree(folder, ignore_errors=True)
 
 

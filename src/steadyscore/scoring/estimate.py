@@ -1,28 +1,38 @@
-"""What a run will cost: windows, tokens and money before anything is loaded, and time from a rate that `rate.py` measures."""
+"""What a run will cost: windows, tokens and money before anything is loaded; time from a few of its windows, timed now."""
 
 from __future__ import annotations
 
 import json
 import logging
+import statistics
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
-from ..collection import Data, open_collection
+from ..collection import Data, Source, open_collection
 from ..engines import Price
 from ..engines.chat import estimate_cost
 from ..engines.kinds import kind_of, parse_address
-from ..errors import StorageError
+from ..errors import InputError, StorageError
 from ..machine.disk import cache_folder, write_json
 from ..models.adapter import card_of
 from ..tasks import TASKS
-from ..terms import Collection
+from ..terms import Collection, Instance
 from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .canary import SHUFFLED_POOLS
+from .config import AuditConfig, Cut
 from .mitigations import count_windows
-from .score import AuditConfig, count_shown, cut_instances, settings_for
-from .scorer import Settings
+from .opening import settings_for
+from .score import count_shown, cut_instances
+from .scorer import PoolScorer, Settings
 
 log = logging.getLogger("steadyscore")
+
+WINDOWS = 4
+"""Windows that are timed, after one that warms up."""
+SECONDS = 10.0
+"""Time after which no further window is begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ def presentation_of(address: str, collection: Collection, config: AuditConfig) -
     """Settings and width that `scorer_for` will give the scorer of an address, found without opening it."""
     kind, rest = kind_of(address), parse_address(address).rest
     card = card_of(rest) if kind.takes == "ids" and not kind.is_server else None
-    settings = settings_for(config, collection, card["settings"] if card else {}, is_whole=not kind.has_prompt)
+    settings = settings_for(config, collection, card.settings if card else {}, is_whole=not kind.has_prompt)
     if settings.width is not None:
         return settings, settings.width
     if settings.prompt == "set":
@@ -89,6 +99,45 @@ def is_hosted(address: str) -> bool:
     """Whether a scorer or reader is an endpoint that charges by the token."""
     kind = kind_of(address)
     return kind.takes == "text" and "price" in kind.options
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a few windows took."""
+
+    windows: int
+    tokens: int
+    """As `estimate` counts them, so that what its count misses is in the rate."""
+    seconds: float
+    spread: float = 0.0
+    """Standard deviation of the seconds of a window, as a share of them."""
+    opening: float | None = None
+    """Seconds until the scorer was open."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+
+def time_windows(scorer: PoolScorer, address: str, source: Source, config: AuditConfig, mitigations: Sequence[str] = ()) -> Rate:
+    """Score one window of each of the first queries and time it; the first one warms up, unless it is the only one."""
+    timed: list[Instance] = []
+    seconds: list[float] = []
+    for place, instance in enumerate(islice(cut_instances(source.instances(), config.cut), WINDOWS + 1)):
+        if sum(seconds) > SECONDS:
+            break
+        window = replace(instance, pool=instance.pool[: scorer.width])
+        began = time.perf_counter()
+        scorer.score(window)
+        if place == 1:
+            timed, seconds = [], []
+        timed.append(window)
+        seconds.append(time.perf_counter() - began)
+    if not timed:
+        raise InputError(f"{source.name} holds no query to time.")
+    once = replace(config, permutations=1, canonical=False, cut=Cut())
+    tokens = estimate(address, replace(source, read=lambda: iter(timed)), once, mitigations).tokens
+    return Rate(len(timed), tokens, sum(seconds), statistics.pstdev(seconds) / statistics.mean(seconds))
 
 
 def remember_speed(address: str, tokens: int, seconds: float) -> None:

@@ -1,36 +1,39 @@
 """Inference-time mitigations: a scorer served in another way, with the interface of the scorer (§6.2, §D).
 
-A mitigation is named as `<name>[:<number>]` and wraps any scorer; wrapped scorers wrap again, the first name innermost.
-Every result is a function of the query, the pool and the order that was given, and of nothing else, so an audit measures
-a mitigated scorer as it measures any other. Round-robin is `Settings.partition`; order-free attention is `pine.py`.
+A mitigation is named as `<name>[:<number>]`, `adaptive` as `adaptive[:<number>[:<decision>]]`. It wraps any scorer; wrapped
+scorers wrap again, the first name innermost. Every result is a function of the query, the pool and the order that was given,
+and of nothing else, so an audit measures a mitigated scorer as it measures any other. Round-robin is `Settings.partition`;
+order-free attention is `pine.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..engines import Capabilities, Recording
 from ..errors import InputError
-from ..measures.ensembles import borda
-from ..measures.measurement import first_stage_scores, with_scores
-from ..runs.table import Scored
+from ..measures.measurement import first_stage_scores
+from ..measures.settling import DecisionRule
+from ..measures.views import borda, with_scores
 from ..terms import Array, Candidate, Instance
 from ..window import readout
 from ..window.presentation import permutations, windows
-from .scorer import PoolScorer, Scorer, Settings
-from .wrapped import WrappedScorer
+from .adaptive import USUAL_RULE, ShareRule, for_pool, parse_rule, present_until_decided
+from .presented import Cost, Presented, in_pool_order
+from .scorer import PoolScorer, Scorer, Settings, WrappedScorer
 
 
 class Mitigation(NamedTuple):
     """What a name stands for."""
 
     summary: str
-    serve: Callable[[Mitigated, Instance, Array], Scored]
+    serve: Callable[[Mitigated, Instance, Array], Presented]
     """(scorer, instance, orders (P, n)) -> scores (P, n), columns sorted by candidate id."""
     passes: Callable[[int, int, int], float]
     """(n, width, number) -> presentations of the whole pool that one served order costs."""
@@ -44,6 +47,19 @@ class Mitigation(NamedTuple):
     """Whether all orders of a query are served from one."""
     keeps_order_free: bool = True
     """Whether what is served moves with no order where the scorer inside does not."""
+    decides: bool = False
+    """Whether a decision may follow the number."""
+
+
+class Named(NamedTuple):
+    """A name taken apart."""
+
+    mitigation: Mitigation
+    number: int
+    label: str
+    """The name with its number, and with its decision where it takes one."""
+    rule: DecisionRule | ShareRule
+    """The decision; of a mitigation that takes none, the usual one."""
 
 
 class Mitigated(WrappedScorer):
@@ -51,16 +67,13 @@ class Mitigated(WrappedScorer):
 
     def __init__(self, scorer: PoolScorer, name: str):
         super().__init__(scorer)
-        self.mitigation, self.number = _parse(name)
-        self.label = name if ":" in name or self.mitigation.number is None else f"{name}:{self.number}"
+        self.mitigation, self.number, self.label, self.rule = parse_mitigation(name)
         if isinstance(scorer.backend, Recording):
             raise InputError(
                 f"{scorer.name} holds scores that were given before, and {name} needs others. "
                 "For batched self-consistency from stored scores use --serving-permutations."
             )
         self.mitigations = (*scorer.mitigations, self.label)
-        self.content_free: dict[tuple[str, str, int], Array] = {}
-        """(query id, query, window length) -> (length, 4): CapCal's probes."""
 
     @property
     def name(self) -> str:
@@ -71,15 +84,21 @@ class Mitigated(WrappedScorer):
         known = self.scorer.capabilities
         return replace(known, order_free=known.order_free and self.mitigation.keeps_order_free)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return self.scorer.identity() | {"mitigations": list(self.mitigations)}
 
     def with_settings(self, settings: Settings) -> Mitigated:
         return Mitigated(self.scorer.with_settings(settings), self.label)
 
-    def score_orders(self, instance: Instance, orders: Array, permutations: Sequence[int]) -> Scored:
-        found = self.mitigation.serve(self, instance, np.asarray(orders))
-        return replace(found, permutations=np.asarray(permutations, dtype=np.int64))
+    def with_rule(self, rule: DecisionRule | ShareRule) -> Mitigated:
+        """The same for another decision; nothing else than `adaptive` takes one."""
+        changed = copy(self)
+        changed.rule = rule
+        return changed
+
+    def score_orders(self, instance: Instance, orders: Array, permutations: Sequence[int]) -> Presented:
+        presented = self.mitigation.serve(self, instance, np.asarray(orders))
+        return replace(presented, permutations=np.asarray(permutations, dtype=np.int64))
 
 
 def mitigate(scorer: PoolScorer, names: Sequence[str]) -> PoolScorer:
@@ -104,24 +123,29 @@ def count_windows(n: int, width: int | None, names: Sequence[str] = (), orders: 
     """Windows that some orders of a pool of n cost under mitigations, innermost first; for one, what a request pays (§D.4)."""
     width = width or n
     passes, probes = float(orders), 0
-    for mitigation, number in map(_parse, reversed([name for name in names if name != "pine"])):  # pine costs no window
+    for mitigation, number, *_ in map(parse_mitigation, reversed([n for n in names if n != "pine"])):  # pine costs no window
         passes = mitigation.passes(n, width, number) * (1 if mitigation.one_for_all else passes)
         probes += mitigation.probes(n, width)
     return passes * -(-n // width) + probes
 
 
-def _parse(name: str) -> tuple[Mitigation, int]:
+def parse_mitigation(name: str) -> Named:
     head, colon, number = name.partition(":")
     if head not in MITIGATIONS:
         raise InputError(f"unknown mitigation {name!r}. Known: {', '.join([*MITIGATIONS, 'pine'])}.")
-    usual = MITIGATIONS[head].number
-    if colon and usual is None:
+    known, rule = MITIGATIONS[head], USUAL_RULE
+    if known.decides:
+        number, named, words = number.partition(":")
+        rule = words if named else rule
+    if colon and known.number is None:
         raise InputError(f"{head} takes no number; leave out {colon + number!r}.")
     if colon and not (number.isdigit() and int(number) > 0):
         raise InputError(f"{name!r} needs a positive number behind the colon.")
-    if (most := MITIGATIONS[head].most) is not None and colon and int(number) > most:
-        raise InputError(f"{name!r}: the number is at most {most}.")
-    return MITIGATIONS[head], int(number) if colon else usual or 1
+    if known.most is not None and colon and int(number) > known.most:
+        raise InputError(f"{name!r}: the number is at most {known.most}.")
+    count = int(number) if colon else known.number or 1
+    label = ":".join([head, *([str(count)] if known.number is not None else []), *([rule] if known.decides else [])])
+    return Named(known, count, label, parse_rule(rule))
 
 
 # -- self-consistency: K presentations per request
@@ -135,19 +159,37 @@ def derived_orders(instance: Instance, order: Array, count: int, purpose: str = 
     return orders
 
 
-def _average(merge: Callable[[Array], Array], keep_grades: bool = False) -> Callable[[Mitigated, Instance, Array], Scored]:
+def _average(merge: Callable[[Array], Array], keep_grades: bool = False) -> Callable[[Mitigated, Instance, Array], Presented]:
     """Serve K derived orders for each given one; `merge` takes their scores (P, K, n) to (P, n)."""
 
-    def serve(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+    def serve(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
         K = mitigated.number
         inner = np.vstack([derived_orders(instance, order, K) for order in orders])  # (P K, n)
-        found = mitigated.scorer.score_orders(instance, inner, range(len(inner)))
-        served = with_scores(found, merge(found.scores.reshape(len(orders), K, -1)))
-        if keep_grades and found.grades is not None:  # the mean score is the mean distribution's score
-            served = replace(served, grades=found.grades.reshape(len(orders), K, -1, 4).mean(axis=1))
+        presented = mitigated.scorer.score_orders(instance, inner, range(len(inner)))
+        served = with_scores(presented, merge(presented.scores.reshape(len(orders), K, -1)))
+        if keep_grades and presented.grades is not None:  # the mean score is the mean distribution's score
+            served = replace(served, grades=presented.grades.reshape(len(orders), K, -1, 4).mean(axis=1))
         return served
 
     return serve
+
+
+def _serve_adaptively(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
+    """The mean of the first presentations of self-consistency, as many as its decision takes."""
+    scorer, n = mitigated.scorer, len(instance.pool)
+    count = 1 if scorer.capabilities.order_free else mitigated.number
+
+    def score(rows: Array, first: int) -> Presented:
+        return scorer.score_orders(instance, rows, range(first, first + len(rows)))
+
+    inner = np.stack([derived_orders(instance, order, mitigated.number)[:count] for order in orders])
+    scored, owner = present_until_decided(score, inner, for_pool(mitigated.rule, n))
+    skipped = round(count_windows(n, scorer.width, scorer.mitigations, len(orders) * mitigated.number - len(owner)))
+    each = [owner == p for p in range(len(orders))]
+    served = with_scores(scored, np.stack([scored.scores[rows].mean(axis=0) for rows in each]))
+    if scored.grades is not None:  # the mean score is the mean distribution's score
+        served = replace(served, grades=np.stack([scored.grades[rows].mean(axis=0) for rows in each]))
+    return replace(served, cost=scored.cost + Cost(skipped=skipped))
 
 
 def mean_score(scores: Array) -> Array:
@@ -199,52 +241,50 @@ def hash_order(instance: Instance) -> Array:
     return np.array(sorted(range(len(instance.pool)), key=key), dtype=np.int64)
 
 
-def _serve_hash_order(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+def _serve_hash_order(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
     """One presentation for every order: nothing can move under reordering, all else can when the pool changes."""
-    found = mitigated.scorer.score_orders(instance, hash_order(instance)[None], [0])
-    served = with_scores(found, np.repeat(found.scores, len(orders), axis=0))
-    return served if found.grades is None else replace(served, grades=np.repeat(found.grades, len(orders), axis=0))
+    presented = mitigated.scorer.score_orders(instance, hash_order(instance)[None], [0])
+    served = with_scores(presented, np.repeat(presented.scores, len(orders), axis=0))
+    return served if presented.grades is None else replace(served, grades=np.repeat(presented.grades, len(orders), axis=0))
 
 
 # -- calibration on content-free candidates
 
 
-def logit_capcal(distribution: Array, content_free: Array, strength: float = 1.0) -> Array:
-    """CapCal in logit space, as the paper names it: p' ∝ p · q^-strength; at strength 1 the probe itself becomes uniform."""
-    logits = np.log(np.clip(distribution, 1e-8, None)) - strength * np.log(np.clip(content_free, 1e-8, None))
+def logit_capcal(distribution: Array, content_free: Array) -> Array:
+    """CapCal in logit space, as the paper names it: p' ∝ p / q, which makes the probe itself uniform."""
+    logits = np.log(np.clip(distribution, 1e-8, None)) - np.log(np.clip(content_free, 1e-8, None))
     return readout.grade_distribution(logits)
 
 
-def _calibrate(calibrate: Callable[..., Array]) -> Callable[[Mitigated, Instance, Array], Scored]:
-    def serve(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
-        found = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
-        if found.grades is None or found.slots is None or found.windows is None:
+def _calibrate(calibrate: Callable[[Array, Array], Array]) -> Callable[[Mitigated, Instance, Array], Presented]:
+    def serve(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
+        presented = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
+        if presented.grades is None or presented.slots is None or presented.windows is None:
             raise InputError(
                 f"{mitigated.label} moves grade distributions slot by slot, and {mitigated.scorer.name} gives none. "
                 "Name it before any mitigation that averages."
             )
-        prior = np.empty_like(found.grades)
-        for row, (slots, index) in enumerate(zip(found.slots, found.windows, strict=True)):
+        probes: dict[int, Presented] = {}
+        prior = np.empty_like(presented.grades)
+        for row, (slots, index) in enumerate(zip(presented.slots, presented.windows, strict=True)):
             lengths = np.bincount(index)
             for length in set(lengths.tolist()):
                 inside = lengths[index] == length
-                prior[row, inside] = _content_free(mitigated, instance, length)[slots[inside]]
-        grades = calibrate(found.grades, prior)
-        return replace(found, scores=readout.score(grades), grades=grades)
+                if length not in probes:
+                    probes[length] = _score_nothing(mitigated.scorer, instance, length)
+                prior[row, inside] = probes[length].grades[0][slots[inside]]  # type: ignore[index]
+        grades = calibrate(presented.grades, prior)
+        cost = sum((probe.cost for probe in probes.values()), presented.cost)
+        return replace(presented, scores=readout.score(grades), grades=grades, cost=cost)
 
     return serve
 
 
-def _content_free(mitigated: Mitigated, instance: Instance, length: int) -> Array:
-    """(length, 4) what each slot of a window says about nothing: the real query and `length` empty candidates."""
-    key = (instance.id, instance.query, length)
-    if key not in mitigated.content_free:
-        empty = tuple(Candidate(f"{slot:06d}", "") for slot in range(length))
-        probe = replace(instance, pool=empty, judged=None)
-        grades = mitigated.scorer.score_orders(probe, np.arange(length)[None], [0]).grades
-        assert grades is not None
-        mitigated.content_free[key] = grades[0]
-    return mitigated.content_free[key]
+def _score_nothing(scorer: PoolScorer, instance: Instance, length: int) -> Presented:
+    """What each slot of a window says about nothing: the real query and `length` empty candidates."""
+    empty = tuple(Candidate(f"{slot:06d}", "") for slot in range(length))
+    return scorer.score_orders(replace(instance, pool=empty, judged=None), np.arange(length)[None], [0])
 
 
 def _lengths(n: int, width: int) -> int:
@@ -255,14 +295,14 @@ def _lengths(n: int, width: int) -> int:
 # -- rescaling across windows
 
 
-def _serve_rescaled(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+def _serve_rescaled(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
     """Each window's scores on one scale: minus their mean, over their standard deviation (Ren et al., 2025)."""
     if mitigated.scorer.width == 1:
         raise InputError("rescaling compares the candidates of a window, and a window of one has none. Raise --width.")
-    found = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
-    if found.windows is None:
+    presented = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
+    if presented.windows is None:
         raise InputError(f"{mitigated.label} needs the windows of each order. Name it before any mitigation that averages.")
-    return with_scores(found, np.stack([rescale(*row) for row in zip(found.scores, found.windows, strict=True)]))
+    return with_scores(presented, np.stack([rescale(*row) for row in zip(presented.scores, presented.windows, strict=True)]))
 
 
 def rescale(scores: Array, window: Array) -> Array:
@@ -277,13 +317,13 @@ def rescale(scores: Array, window: Array) -> Array:
 # -- the first stage's own opinion
 
 
-def _serve_with_first_stage(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+def _serve_with_first_stage(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
     """A share of each score is the candidate's rank in the pool, which stays what it is in whatever order it is shown."""
-    found = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
+    presented = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
     place = {candidate.id: i for i, candidate in enumerate(instance.pool)}
-    ranked = first_stage_scores(len(place))[[place[candidate] for candidate in found.candidate_ids]]
-    scores = found.scores if found.grades is not None else between_0_and_1(found.scores)
-    return replace(found, scores=mix_with_first_stage(scores, ranked, mitigated.number / 100), grades=None)
+    ranked = first_stage_scores(len(place))[[place[candidate] for candidate in presented.candidate_ids]]
+    scores = presented.scores if presented.grades is not None else between_0_and_1(presented.scores)
+    return replace(presented, scores=mix_with_first_stage(scores, ranked, mitigated.number / 100), grades=None)
 
 
 def mix_with_first_stage(scores: Array, ranked: Array, share: float) -> Array:
@@ -302,38 +342,40 @@ def between_0_and_1(scores: Array) -> Array:
 # -- tournaments
 
 
-def _serve_tournaments(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+def _serve_tournaments(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
     """R tournaments for each order, their standings averaged (TourRank, Chen et al., 2025)."""
     scorer, rounds = mitigated.scorer, mitigated.number
     if scorer.width == 1:
         raise InputError("a tournament needs windows of at least 2 candidates. Raise --width.")
     starts = np.vstack([derived_orders(instance, order, rounds, "tournament") for order in orders])  # (P R, n)
-    found = scorer.score_orders(instance, starts, range(len(starts)))
-    column = {candidate: c for c, candidate in enumerate(found.candidate_ids)}
+    presented = scorer.score_orders(instance, starts, range(len(starts)))
+    column = {candidate: c for c, candidate in enumerate(presented.candidate_ids)}
     of_pool = np.array([column[candidate.id] for candidate in instance.pool])
-    reached = np.empty_like(found.scores)
+    reached, cost = np.empty_like(presented.scores), presented.cost
     for row, start in enumerate(starts):
-        reached[row, of_pool] = tournament_standing(scorer, instance, start, found.scores[row, of_pool])
-    return with_scores(found, reached.reshape(len(orders), rounds, -1).mean(axis=1))
+        reached[row, of_pool], stages = tournament_standing(scorer, instance, start, presented.scores[row, of_pool])
+        cost += stages
+    return replace(with_scores(presented, reached.reshape(len(orders), rounds, -1).mean(axis=1)), cost=cost)
 
 
-def tournament_standing(scorer: PoolScorer, instance: Instance, order: Array, scores: Array) -> Array:
-    """(n,) in pool order: stages won, plus the share of its last window that a candidate left behind.
+def tournament_standing(scorer: PoolScorer, instance: Instance, order: Array, scores: Array) -> tuple[Array, Cost]:
+    """(n,) in pool order: stages won, plus the share of its last window that a candidate left behind; and what it took.
 
     The better half of every window goes on; winners meet in new windows until they fit in one. `scores` (n,) are those
     of the first stage. Only ranks within a window count, so scores need not be comparable between windows.
     """
-    scores, reached, stage = scores.copy(), np.zeros(len(scores)), 0
+    scores, reached, stage, cost = scores.copy(), np.zeros(len(scores)), 0, Cost()
     while True:
         groups = windows(order, scorer.width or len(order), scorer.settings.partition)
         for group in groups:
             members = np.array(sorted(group.candidates, key=lambda i: instance.pool[i].id))  # ties by id, never by slot
             reached[members] = stage + borda(scores[members]) / len(members)
         if len(groups) == 1:
-            return reached
+            return reached, cost
         order = np.array([i for group in groups for i in _better_half(group.candidates, reached)])
-        scores[order] = scorer.score(replace(instance, pool=tuple(instance.pool[i] for i in order)))
-        stage += 1
+        winners = replace(instance, pool=tuple(instance.pool[i] for i in order))
+        presented = scorer.score_orders(winners, np.arange(len(order))[None], [0])
+        scores[order], cost, stage = in_pool_order(presented, winners), cost + presented.cost, stage + 1
 
 
 def _better_half(candidates: Sequence[int], reached: Array) -> list[int]:
@@ -354,6 +396,13 @@ def _stages(n: int, width: int) -> float:
 MITIGATIONS: dict[str, Mitigation] = {
     "self-consistency": Mitigation(
         "mean score of K presentations", _average(mean_score, keep_grades=True), lambda n, width, K: K, 10
+    ),
+    "adaptive": Mitigation(
+        "the same, only until the rest is expected to change too few decisions",
+        _serve_adaptively,
+        lambda n, width, K: K,
+        10,
+        decides=True,
     ),
     "borda": Mitigation("mean Borda points of K presentations", _average(mean_borda), lambda n, width, K: K, 10),
     "central-ranking": Mitigation(

@@ -1,4 +1,4 @@
-"""Perturbations of order, pool and markers: as index arithmetic, and scored beside a run (§C.1).
+"""Perturbations of order, pool and markers: as index arithmetic, and scored in addition to a run (§C.1).
 
 A pool stands in first-stage order 0..n-1, and a perturbed order maps position -> index into the pool. What a query gets
 depends on (seed, query id, tag) alone, through a hash, never on which other queries are scored; where a function takes
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_args
+from functools import partial
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,21 +21,20 @@ from numpy.typing import ArrayLike, NDArray
 from ..collection import Data, open_collection
 from ..engines import Recording
 from ..errors import InputError
-from ..measures.gains import quality_of
 from ..measures.instability import pool_psi, tau_psi, top_k_changed
 from ..measures.ranking import delta_ndcg_pool
+from ..measures.views import quality_of
 from ..runs.folder import Run
 from ..runs.layout import perturbed_file, perturbed_schema
 from ..runs.table import FIRST_STAGE, Scored
-from ..terms import Array, Failure, Instance, Markers, Partition
+from ..terms import Array, Failure, Instance, JsonObject, Markers, Partition, Perturbation
 from ..window.presentation import generator
-from .score import AuditConfig, Progress, naming_failures
+from .config import AuditConfig
+from .loop import Progress, QueryTask, run_tasks
 from .scorer import PoolScorer
 
 Order = NDArray[np.int_]
 Place = Literal["top", "middle", "bottom"]
-Perturbation = Literal["replace", "drop", "churn", "markers", "held-out-markers", "reverse", "forced-position", "swaps", "noise"]
-PERTURBATIONS: tuple[Perturbation, ...] = get_args(Perturbation)
 MARKER_SCHEMES: tuple[Markers, ...] = get_args(Markers)
 PARTITIONS: tuple[Partition, ...] = get_args(Partition)
 HELD_OUT_MARKERS: tuple[Markers, ...] = ("roman", "random3")
@@ -84,27 +84,32 @@ def _score_kind(
     name = perturbed_file(kind)
     sample = set(perturbed_sample(list(scored), config.seed))
     missing = sample - (set(run.read(name).column("query_id").to_pylist()) if run.has(name) else set())
-    rows: list[dict[str, Any]] = []
-    failed: list[Failure] = []
     if not missing:
-        return failed
-
-    def keep() -> None:
-        run.write(name, pa.Table.from_pylist(rows, schema=perturbed_schema()))
-
-    todo = (instance for instance in open_collection(source).instances(reserve=True) if instance.id in missing)
+        return []
+    rows: dict[str, list[JsonObject]] = {}
+    """Of each query that was asked, in the order of the collection."""
     written = time.monotonic()
+
+    def tasks() -> Iterator[QueryTask]:
+        for instance in open_collection(source).instances(reserve=True):
+            if instance.id in missing:
+                rows[instance.id] = []
+                yield QueryTask(instance, partial(_values, scorer, scored[instance.id], instance, config, kind))
+
+    def write() -> None:
+        nonlocal written
+        run.write(name, pa.Table.from_pylist([row for each in rows.values() for row in each], schema=perturbed_schema()))
+        written = time.monotonic()
+
+    def keep(instance: Instance, values: dict[str, float]) -> None:
+        rows[instance.id] = [{"query_id": instance.id, "measure": measure, "value": float(x)} for measure, x in values.items()]
+        if time.monotonic() - written > run.pause:  # a kill loses a second's work, or what is under way
+            write()
+
     try:
-        for instance in progress(todo, len(missing)) if progress else todo:
-            with naming_failures(failed, instance.id):
-                values = _values(scorer, scored[instance.id], instance, config, kind)
-                rows += [{"query_id": instance.id, "measure": measure, "value": float(x)} for measure, x in values.items()]
-            if time.monotonic() - written > run.pause:  # a kill loses a second's work, or the query at work
-                keep()
-                written = time.monotonic()
+        return run_tasks(tasks(), keep, scorer.backend, progress, len(missing))
     finally:
-        keep()
-    return failed
+        write()
 
 
 def _values(scorer: PoolScorer, scored: Scored, instance: Instance, config: AuditConfig, kind: Perturbation) -> dict[str, float]:
@@ -135,8 +140,8 @@ def _values(scorer: PoolScorer, scored: Scored, instance: Instance, config: Audi
 
 def _rows(scorer: PoolScorer, pool: Instance, orders: Sequence[Order]) -> np.ndarray:
     """(P, n) scores of a query under some orders, columns sorted by candidate id."""
-    found: np.ndarray = scorer.score_orders(pool, np.stack(orders), range(len(orders))).scores
-    return found
+    scores: np.ndarray = scorer.score_orders(pool, np.stack(orders), range(len(orders))).scores
+    return scores
 
 
 def _ranked_anew(scorer: PoolScorer, pool: Instance, order: Order) -> np.ndarray:
@@ -165,14 +170,14 @@ def _churn(scorer: PoolScorer, instance: Instance, n: int, seed: int) -> dict[st
     """pool_psi under each rule that cuts an order into windows: one document in the index replaced by another."""
     if len(instance.pool) <= n:
         return {}  # nothing in reserve could join
-    found = {}
+    moved = {}
     for rule in PARTITIONS:
         ruled = scorer.with_settings(replace(scorer.settings, partition=rule))
         pool = replace(instance, pool=instance.pool[:n])
         before = dict(zip([c.id for c in pool.pool], ruled.score(pool).tolist(), strict=True))
-        if moved := _move_pool(ruled, before, instance, seed, "replace"):
-            found[f"churn_psi_{rule}"] = float(pool_psi(moved.before, moved.after))
-    return found
+        if changed := _move_pool(ruled, before, instance, seed, "replace"):
+            moved[f"churn_psi_{rule}"] = float(pool_psi(changed.before, changed.after))
+    return moved
 
 
 class _MovedPool(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..collection import Data, Source, open_collection
 from ..engines import EngineOptions
@@ -25,9 +25,11 @@ from ..runs.folder import Run
 from ..runs.table import Scored
 from ..tasks import TASKS
 from ..terms import Failure
+from .config import AuditConfig
 from .mitigations import mitigate
+from .opening import in_precision_of, open_scorer
 from .parts import Worker
-from .score import AuditConfig, open_scorer, score_collection
+from .score import score_collection
 from .scorer import PoolScorer
 
 
@@ -42,7 +44,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankingWork:
-    """One call of `rank_collection`; also what workers are told (`scoring.workers.Work`)."""
+    """One call of `rank_collection`; also what workers are told (`scoring.parts.Work`)."""
 
     scorer: str
     data: Data
@@ -58,7 +60,8 @@ class RankingWork:
 
     def open_scorer(self, source: Source) -> PoolScorer:
         names = usual_mitigations(self.scorer, source) if self.mitigations is None else self.mitigations
-        return mitigate(open_scorer(self.scorer, source.collection, self.one_order, self.options), names)
+        options = in_precision_of([parse_place(self.folder)] if self.folder else [], self.scorer, self.options)
+        return mitigate(open_scorer(self.scorer, source.collection, self.one_order, options), names)
 
     @property
     def one_order(self) -> AuditConfig:
@@ -94,18 +97,18 @@ class Rankings:
 
     @property
     def queries(self) -> int:
-        return self.run.record["coverage"]["queries"]
+        return 0 if (coverage := self.run.record.coverage) is None else coverage.queries
 
     @property
     def failed(self) -> list[Failure]:
-        return [Failure(**failure) for failure in self.run.record["coverage"]["failed"]]
+        return self.run.record.failed
 
     def __iter__(self) -> Iterator[Place]:
         for query in self.run.iter_queries():
             yield from _rank(query, self.top)
 
-    def to_json(self) -> dict[str, Any]:
-        mitigations = self.run.record["fingerprint"].get("mitigations", [])
+    def to_json(self) -> dict[str, object]:
+        mitigations = self.run.record.fingerprint.mitigations
         return {"queries": self.queries, "mitigations": mitigations, "failed": [asdict(failure) for failure in self.failed]}
 
 

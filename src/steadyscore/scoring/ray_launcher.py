@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import InputError, SteadyscoreError
+from ..machine.bounds import parse_number
 from ..machine.credentials import redact
 from ..machine.extras import check_installed
 
@@ -39,12 +40,17 @@ class Cluster:
 
     @classmethod
     def parse(cls, text: str) -> Cluster:
-        """`ray`, `ray:auto` or `ray://head:10001`."""
-        if text in ("ray", "ray:auto"):
-            return cls("auto" if text == "ray:auto" else None)
-        if text.startswith("ray://"):
-            return cls(text)
-        raise InputError(f"{text!r} is not a cluster: write ray, ray:auto or ray://HEAD:PORT.")
+        """`ray`, `ray:auto` or `ray://head:10001`, and behind it what an actor takes: `ray,actors=2,cpus=4,gpus=0.5`."""
+        place, *resources = text.split(",")
+        if place not in ("ray", "ray:auto") and not place.startswith("ray://"):
+            raise InputError(f"{place!r} is not a cluster: write ray, ray:auto or ray://HEAD:PORT.")
+        sizes: dict[str, Any] = {}
+        for name, _, value in (each.partition("=") for each in resources):
+            number = parse_number(value)
+            if name not in ("actors", "cpus", "gpus") or not (number >= 0 if name == "gpus" else number >= 1 and number % 1 == 0):
+                raise InputError(f"{name}={value} is not what an actor takes: write actors=N, cpus=N or gpus=N.")
+            sizes[name] = number if name == "gpus" else int(number)
+        return cls({"ray": None, "ray:auto": "auto"}.get(place, place), **sizes)
 
     @property
     def resources(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""`steadyscore.rerank`: a query and documents in, the documents in the order of their scores out."""
+"""`steadyscore.rerank`: a query and documents in, the documents in the order of their scores out; `Ranker` also decides."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from ..collection.format import is_encodable
 from ..engines import EngineOptions
 from ..errors import InputError
 from ..machine.extras import check_installed
-from ..machine.names import short_repr
-from ..terms import Candidate, Collection, Instance, PromptStyle, TaskName
-from .mitigations import mitigate
-from .score import AuditConfig, open_scorer
+from ..machine.names import short_repr, shorten
+from ..measures.settling import Outcome, check_rule, outcome
+from ..terms import Candidate, Collection, Instance, JsonObject, PromptStyle, TaskName
+from .adaptive import for_pool, parse_rule
+from .config import AuditConfig
+from .mitigations import Mitigated, count_windows, mitigate
+from .opening import open_scorer
+from .presented import in_pool_order
 from .scorer import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +61,7 @@ class Ranking(Sequence[RankedDocument]):
     def __len__(self) -> int:
         return len(self._documents)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[JsonObject]:
         return [{"rank": d.rank, "index": d.index, "score": d.score, "document": d.document} for d in self]
 
     def to_pandas(self) -> pd.DataFrame:
@@ -74,9 +80,18 @@ class Ranking(Sequence[RankedDocument]):
         return short_repr(self, f"of {len(self)} documents for {self.query!r}{first}")
 
 
-def _beginning(document: Document, longest: int = 80) -> str:
-    text = " ".join(_candidate("", document).text.split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+def _beginning(document: Document) -> str:
+    return shorten(" ".join(_candidate("", document).text.split()), 80)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided of some documents, by their places among those that were given, from 0."""
+
+    outcome: Outcome
+    scores: list[float]
+    windows: int
+    """What the scorer was shown for it."""
 
 
 class Ranker:
@@ -99,10 +114,7 @@ class Ranker:
 
     def scores(self, query: str, documents: Sequence[Document]) -> list[float]:
         """One score per document, as presented in the order given."""
-        if not documents:
-            return []
-        pool = tuple(_candidate(id, document) for id, document in zip(_ids(documents), documents, strict=True))
-        return [float(score) for score in self.scorer.score(Instance(query, query, pool))]
+        return [float(score) for score in self.scorer.score(_instance(query, documents))] if documents else []
 
     def rank(self, query: str, documents: Sequence[Document], top_k: int | None = None) -> list[tuple[int, float]]:
         """(index, score) best first; equal scores by text, never by the place they came in."""
@@ -111,6 +123,23 @@ class Ranker:
         texts = [_text(document) for document in documents]
         scores = list(enumerate(self.scores(query, documents)))
         return sorted(scores, key=lambda each: (-each[1], texts[each[0]], each[0]))[:top_k]
+
+    def decide(self, query: str, documents: Sequence[Document], rule: str) -> Decision:
+        """What a rule (cutoff=0.5, top=3, share=0.3 or pair) makes of the scores; equal ones by text, as in `rank`.
+
+        Under `adaptive:K` the documents are presented until this rule has decided, whatever decision the name carries.
+        """
+        n, named = len(documents), parse_rule(rule)
+        if not n:
+            raise InputError("there are no documents to decide about. Give at least one, and two for a pair.")
+        check_rule(decision := for_pool(named, n), n)
+        scorer = self.scorer.with_rule(named) if isinstance(self.scorer, Mitigated) else self.scorer
+        by_text = np.array(sorted(range(n), key=lambda i: (_text(documents[i]), i)))
+        instance = _instance(query, documents)
+        presented = scorer.score_orders(instance, np.arange(n)[None], [0])
+        scores = in_pool_order(presented, instance)
+        windows = round(count_windows(n, scorer.width, scorer.mitigations)) - presented.cost.skipped
+        return Decision(outcome(scores, decision, by_text), scores.tolist(), windows)
 
 
 def rerank(
@@ -162,6 +191,11 @@ def _candidate(id: str, document: Document) -> Candidate:
     if isinstance(document, str):
         return Candidate(id, document)
     return Candidate(id, document["text"], title=document.get("title"))
+
+
+def _instance(query: str, documents: Sequence[Document]) -> Instance:
+    pool = (_candidate(id, document) for id, document in zip(_ids(documents), documents, strict=True))
+    return Instance(query, query, tuple(pool))
 
 
 def _text(document: Document) -> str:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ..collection import Data, open_collection
 from ..engines import Grader, Recording
 from ..errors import InputError, SteadyscoreError
-from ..measures.measurement import with_scores
+from ..measures.views import with_scores
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Failure, Instance, Window
 from ..window.presentation import generator, permutation, permutations, windows
-from .score import AuditConfig, Progress, cut_instances, naming_failures
-from .scorer import PoolScorer, Scorer, WindowReading, align_readings
+from .config import AuditConfig
+from .loop import Progress, QueryTask, run_tasks
+from .presented import Cost, WindowReading
+from .score import cut_instances
+from .scorer import PoolScorer, Scorer
 
 NOISE_READS = 3
 NOISE_QUERIES = 20
@@ -51,22 +55,20 @@ def noise_floor(
         cut = replace(cut, queries=min(cut.queries or NOISE_QUERIES, NOISE_QUERIES))
     instances = list(cut_instances(source.instances(), cut))
     rows = {query.query_id: list(query.scores) for query in known}
-    failed: list[Failure] = []
     read = _read_together if isinstance(scorer, Scorer) and isinstance(scorer.backend, Grader) else _read_apart
 
-    def work() -> Iterator[Instance]:
+    def tasks() -> Iterator[QueryTask | None]:
         for number in range(reads):
-            lost = {failure.query_id for failure in failed}
-            missing = [i for i in instances if len(rows.get(i.id, ())) == number and i.id not in lost]
-            for instance, scores in read(scorer, missing, config.seed, number, failed):  # type: ignore[arg-type]
-                rows.setdefault(instance.id, []).append(scores)
-                yield instance
-            if missing and keep and (found := _as_scored(instances, known, rows, number + 1)):
-                keep(found)
+            missing = [i for i in instances if len(rows.get(i.id, ())) == number]  # one that failed is not read again
+            yield from read(scorer, missing, config.seed, number)  # type: ignore[arg-type]
+            yield None
+            if missing and keep and (queries := _as_scored(instances, known, rows, number + 1)):
+                keep(queries)
 
-    missing = sum(max(reads - len(rows.get(i.id, ())), 0) for i in instances)
-    for _ in progress(work(), missing) if progress else work():
-        pass
+    def add(instance: Instance, scores: np.ndarray) -> None:
+        rows.setdefault(instance.id, []).append(scores)
+
+    failed = run_tasks(tasks(), add, scorer.backend, progress, sum(max(reads - len(rows.get(i.id, ())), 0) for i in instances))
     return _as_scored(instances, known, rows, reads), failed
 
 
@@ -81,61 +83,69 @@ def _as_scored(
 ) -> list[Scored]:
     """The queries that were read at least so often, and those that were known before."""
     asked = {instance.id for instance in instances}
-    found = [query for query in known if query.query_id not in asked]
+    queries = [query for query in known if query.query_id not in asked]
     for instance in instances:
         if len(scores := rows.get(instance.id, ())) >= least:
             ids = tuple(sorted(candidate.id for candidate in instance.pool))
-            found.append(Scored(instance.id, ids, np.arange(len(scores)), np.stack(scores), relevance=instance.relevance(ids)))
-    return found
-
-
-Rows = Iterator[tuple[Instance, np.ndarray]]
-"""Queries with their scores, columns sorted by candidate id."""
+            queries.append(Scored(instance.id, ids, np.arange(len(scores)), np.stack(scores), relevance=instance.relevance(ids)))
+    return queries
 
 
 def _order(instance: Instance, seed: int) -> np.ndarray:
     return permutation(len(instance.pool), seed=seed, query_id=instance.id, index=0)
 
 
-def _read_together(scorer: Scorer, instances: Sequence[Instance], seed: int, read: int, failed: list[Failure]) -> Rows:
-    """Requests of all queries, shuffled by the number of the read."""
+def _read_together(scorer: Scorer, instances: Sequence[Instance], seed: int, read: int) -> Iterator[QueryTask]:
+    """Requests of all queries, shuffled by the number of the read; each task gives a row with columns sorted by candidate id."""
     width, partition = scorer.width, scorer.settings.partition
     cuts = {i.id: windows(_order(i, seed), width or len(i.pool), partition) for i in instances}
     requests = [(instance, window) for instance in instances for window in cuts[instance.id]]
     shuffled = [requests[i] for i in generator("reads", seed, read).permutation(len(requests))]
     size = max(1, min(CALL, -(-len(requests) // 2)))
-    found: dict[tuple[str, int], WindowReading] = {}
+    readings: dict[tuple[str, int], WindowReading] = {}
+    lost: dict[str, Exception] = {}
     for start in range(0, len(shuffled), size):
-        call = shuffled[start : start + size]
-        found |= zip(((i.id, window.index) for i, window in call), _read_call(scorer, call, failed), strict=True)
-    lost = {failure.query_id for failure in failed}
-    for instance in (i for i in instances if i.id not in lost):
+        _read_call(scorer, shuffled[start : start + size], readings, lost)
+
+    def present(instance: Instance) -> np.ndarray:
+        if instance.id in lost:
+            raise lost[instance.id]
         cut = cuts[instance.id]
-        row = align_readings([[found[instance.id, window.index] for window in cut]], [cut], len(instance.pool))
-        yield instance, scorer.as_scored(instance, [cut], row, [read]).scores[0]
+        row = [readings[instance.id, window.index] for window in cut]
+        scores: np.ndarray = scorer.present(instance, [cut], [row], [read], Cost()).scores[0]
+        return scores
+
+    return (QueryTask(instance, partial(present, instance)) for instance in instances)
 
 
-def _read_call(scorer: Scorer, call: Sequence[tuple[Instance, Window]], failed: list[Failure]) -> list[WindowReading]:
-    """One call; where it fails, its requests one by one, so that only the queries that fail are named."""
+def _read_call(
+    scorer: Scorer,
+    call: Sequence[tuple[Instance, Window]],
+    readings: dict[tuple[str, int], WindowReading],
+    lost: dict[str, Exception],
+) -> None:
+    """One call; where it fails, its requests one by one, so that only the queries that fail are lost."""
     try:
-        return scorer.read_windows(call)
+        for (instance, window), reading in zip(call, scorer.read_windows(call).windows, strict=True):
+            readings[instance.id, window.index] = reading
     except SteadyscoreError:
         raise
-    except Exception:
-        found = []
-        for instance, window in call:
-            reading = WindowReading(np.full(len(window.candidates), np.nan))
-            if instance.id not in {failure.query_id for failure in failed}:
-                with naming_failures(failed, instance.id):
-                    reading = scorer.read_windows([(instance, window)])[0]
-            found.append(reading)
-        return found
+    except Exception as fault:
+        if len(call) == 1:
+            lost[call[0][0].id] = fault
+            return
+        for one in call:
+            if one[0].id not in lost:
+                _read_call(scorer, [one], readings, lost)
 
 
-def _read_apart(scorer: PoolScorer, instances: Sequence[Instance], seed: int, read: int, failed: list[Failure]) -> Rows:
+def _read_apart(scorer: PoolScorer, instances: Sequence[Instance], seed: int, read: int) -> Iterator[QueryTask]:
     """Query by query, for what makes its calls itself: other orders of the query share them, as many as the read's number."""
-    for instance in instances:
-        with naming_failures(failed, instance.id):
-            others = permutations(len(instance.pool), read, seed=seed + 1, query_id=instance.id)
-            orders = np.vstack([_order(instance, seed)[None], others])
-            yield instance, scorer.score_orders(instance, orders, range(read + 1)).scores[0]
+
+    def ask(instance: Instance) -> np.ndarray:
+        others = permutations(len(instance.pool), read, seed=seed + 1, query_id=instance.id)
+        orders = np.vstack([_order(instance, seed)[None], others])
+        row: np.ndarray = scorer.score_orders(instance, orders, range(read + 1)).scores[0]
+        return row
+
+    return (QueryTask(instance, partial(ask, instance)) for instance in instances)

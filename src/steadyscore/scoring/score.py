@@ -6,93 +6,42 @@ Scoring is slow and resumable (`score_collection`); measuring reads the table an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ..collection import Data, Source, open_collection
 from ..collection.splits import shared_mistakes
-from ..engines import Backend, Engine, EngineOptions, Recording, Reranker
-from ..engines.kinds import open_engine, refuse_unhonoured
-from ..engines.python import open_object
-from ..errors import InputError, SteadyscoreError
-from ..machine.bounds import Positive, changed_fields, check_fields
-from ..machine.console import one_line
-from ..machine.credentials import redact
+from ..engines import Recording
+from ..errors import InputError
 from ..machine.disk import is_there, lock_folder
 from ..machine.places import Place
 from ..machine.stopping import finishing
-from ..measures.planning import balanced_orders
-from ..measures.reading import Reading
-from ..measures.threshold import Threshold
-from ..models.adapter import prompt_mistakes, refuse_mismatches
-from ..models.card import TrainedSettings
 from ..runs.folder import Run
-from ..runs.layout import RECORD_FILE, FailedQuery, QueryRow, Session, ShrunkWindow
+from ..runs.layout import RECORD_FILE, QueryRow
+from ..runs.records import Session, Start
 from ..runs.table import FIRST_STAGE, Scored
 from ..runs.versions import versions
 from ..tasks import TASKS
-from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
-from ..window.presentation import count_orders, generator, permutations
+from ..terms import Collection, Failure, Instance, JsonObject
+from ..window.presentation import balanced_orders, count_orders, generator, permutations
 from ..window.prompt import shown
 from .canary import SHUFFLED_POOLS, WINDOWS, Canary, is_claimed_order_free, keep_answers, note_canary, score_again, score_shuffled
+from .config import AuditConfig, Cut, MissingQuery
+from .loop import Progress, QueryTask, run_tasks
 from .mitigations import count_windows
-from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
-from .starts import Start, accepted_answers, check_start, start_of
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Which part of a collection is scored; the rest is named in the run, not hidden."""
-
-    queries: Positive | None = None
-    """Only the first N queries."""
-    pool: Positive | None = None
-    """Only the first N candidates of each pool."""
-    query_ids: tuple[str, ...] | None = None
-    """Only these queries, by id."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditConfig:
-    """What an audit does with one collection."""
-
-    permutations: Positive = 10
-    """Random orders to score, M."""
-    seed: int = 0
-    """Seed of the permutations."""
-    scheme: Literal["distinct", "hashed", "reference", "balanced"] = "distinct"
-    """Where permutations come from; distinct: no order of a pool twice, so a pool of few candidates has fewer; hashed: the
-    same, but always M, as in the paper; reference: the released code's global seeds; balanced: every candidate in every slot
-    equally often."""
-    settings: Settings = field(default_factory=Settings)
-    canonical: bool = True
-    """Score the first-stage order too; quality and cutoffs are read off it."""
-    chars: Positive | None = None
-    """Characters kept of each candidate (default: the adapter's, else the collection's; whole texts without a prompt)."""
-    cut: Cut = field(default_factory=Cut)
-    threshold: Threshold = field(default_factory=Threshold)
-    reading: Reading = field(default_factory=Reading)
-    noise_floor: bool = False
-    """Also score one order repeatedly in other batches, and print what that alone moves."""
-    noise_reads: Positive | None = None
-    """Read every window of every query so often for the noise floor, shuffled over all queries (default: 3 times, 20 queries)."""
-
+from .presented import Presented
+from .scorer import PoolScorer, ideal_gains
+from .starts import accepted_answers, check_start, start_of
+from .until import Stopper
 
 GIVEN = "scores"
 """What stands for the name of a collection where scores were given, and nothing is known of their texts."""
-
-Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
-"""Instances as they come, and how many there will be -> the same instances, with progress shown to the user."""
 
 
 def cut_instances(instances: Iterable[Instance], cut: Cut) -> Iterator[Instance]:
@@ -133,67 +82,6 @@ def check_apart(sources: Sequence[Source], cut: Cut, apart_from: Sequence[Data])
         raise InputError(mistakes)
 
 
-def check_use(
-    scorers: Mapping[str, Any], config: AuditConfig, options: EngineOptions | None = None, readers: Sequence[str] = (),
-    perturb: Sequence[str] = (),
-) -> None:  # fmt: skip
-    """Refuse settings and options that say nothing to any scorer of a call; readers are opened with the options too."""
-    shown = [*(f"perturb {kind}" for kind in perturb if "markers" in kind), *changed_fields(config.settings)]
-    shown += ["chars"] * (config.chars is not None)
-    refuse_unhonoured([name for name in shown if name != "label_mass"], scorers)
-    refuse_unhonoured(changed_fields(options or EngineOptions()), {**scorers, **{reader: reader for reader in readers}})
-
-
-def open_scorer(scorer: Any, collection: Collection, config: AuditConfig, options: EngineOptions | None = None) -> Scorer:
-    """A scorer for a collection, by its address or as a Python value: its task, its instruction, its characters kept."""
-    value = None if isinstance(scorer, str) else open_object(scorer)
-    check_use({scorer if value is None else value.name: scorer if value is None else value}, config, options)
-    return scorer_for(value or open_engine(scorer, options), collection, config)
-
-
-def refuse_mismatch(scorer: Scorer) -> None:
-    """An adapter behind another prompt than it was trained with is another scorer; another task's words are transfer."""
-    trained = scorer.backend.identity().get("adapter")
-    if trained is None or not isinstance(scorer.backend, Engine):
-        return
-    at_home = Scorer(scorer.backend, TASKS[trained["task"]], scorer.settings)
-    probe = at_home.prompt(Instance("probe", "probe", (Candidate("a", "a"),)), Window(0, (0,)))
-    allowed = scorer.backend.options.allow_base_mismatch
-    assert isinstance(probe, Prompt)
-    refuse_mismatches(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
-
-
-def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings, *, is_whole: bool = False) -> Settings:
-    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says.
-
-    is_whole   of a reranker, which gets whole texts unless a number of characters is asked for
-    """
-    settings = replace(
-        config.settings,
-        chars=config.chars or trained.get("chars") or (None if is_whole else collection.chars),
-        instruction=config.settings.instruction or collection.instruction,
-    )
-    return resolve_settings(settings, trained)
-
-
-def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
-    settings = settings_for(config, collection, backend.trained_settings, is_whole=isinstance(backend, Reranker))
-    scorer = Scorer(backend, TASKS[collection.task], settings)
-    refuse_mismatch(scorer)
-    return scorer
-
-
-@contextmanager
-def naming_failures(failed: list[Failure], query_id: str) -> Iterator[None]:
-    """Somebody else's code may fail on a query: name it, count it, go on. A mistake that the user can fix goes through."""
-    try:
-        yield
-    except SteadyscoreError:
-        raise
-    except Exception as fault:
-        failed.append(Failure(query_id, one_line(redact(f"{type(fault).__name__}: {fault}"))))
-
-
 def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> None:
     if len(failed) == queries:
         reason = failed[0].reason if failed else "the collection is empty"
@@ -225,20 +113,20 @@ def score_collection(
         fingerprint, about = fingerprint_of(scorer, source, config), about_run(scorer, source, command or [])
         run = Run.create_or_resume(folder, fingerprint, **about)
         spent = scorer.backend.spent()
-        goes_on = not run.is_complete or bool(run.record["coverage"]["failed"])
+        goes_on = not run.is_complete or bool(run.record.failed)
         # A whole run is mixed with nothing. But a function or a program, of which only the name is known, must still be its own.
         is_only_a_name = scorer.backend.endpoint is None and not scorer.capabilities.deterministic
         canary = ask_stored(run, scorer, source, config) if goes_on or is_only_a_name else None
         start = check_start(run, start_of(scorer.backend, canary), allow_scorer_change=allow_scorer_change)
         run.ask(fingerprint, about["command"])  # only now: a run whose scorer is refused stays as it is
         if goes_on:
-            session = run.begin_session(start.to_json())
+            session = run.begin_session(start)
             if canary is not None:
-                session["scored_again"] = note_canary(canary, run)
+                session.scored_again = note_canary(canary, run)
             with keep_answers(run, scorer.backend, canary):
                 _score_missing(run, scorer, source, config, progress, session, spent, may_fail)
         elif start.changed:
-            run.note_start(start.to_json())
+            run.note_start(start)
         return run
 
 
@@ -260,7 +148,7 @@ def ask_stored(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig
     return score_again(scorer, shown, stored)
 
 
-def fingerprint_of(scorer: PoolScorer, source: Source, config: AuditConfig) -> dict[str, Any]:
+def fingerprint_of(scorer: PoolScorer, source: Source, config: AuditConfig) -> JsonObject:
     """What must be equal for two commands to work on one run."""
     return scorer.identity() | {
         "data": {"name": source.collection.name, "sha256": source.digest},
@@ -311,44 +199,112 @@ def _score_missing(
 
     The session's account begins with what was spent `before`.
     """
-    ledger, queries = run.ledger, 0
+    queries, stopper = 0, None
     cut, risen, chars = 0, 0, None if isinstance(scorer.backend, Recording) else scorer.settings.chars
-    failed: list[Failure] = []
-    began = time.monotonic()
-    charges = scorer.backend.endpoint is not None
 
-    def account() -> None:
-        session["seconds"], session["spent"] = round(time.monotonic() - began, 1), scorer.backend.spent_since(before)
+    def read(config: AuditConfig) -> Iterator[Instance]:
+        return cut_instances(source.instances(), config.cut)
 
-    def missing() -> Iterator[Instance]:
+    def count(instance: Instance) -> None:
         nonlocal cut, risen, queries
-        for instance in cut_instances(source.instances(), config.cut):
-            queries += 1
-            cut += sum(len(shown(candidate, None)) > chars for candidate in instance.pool) if chars else 0
-            risen += bool((np.diff(np.array([candidate.score for candidate in instance.pool], float)) > 0).any())
-            if missing_numbers(scorer, instance, config, ledger.numbers(instance.id)):
-                yield instance
+        queries += 1
+        cut += sum(len(shown(candidate, None)) > chars for candidate in instance.pool) if chars else 0
+        risen += bool((np.diff(np.array([candidate.score for candidate in instance.pool], float)) > 0).any())
 
-    everyone, done = _count(source.collection, config.cut), len(ledger.where) if run.is_of_one_request else 0
-    try:
-        for instance in progress(missing(), everyone and max(everyone - done, 0)) if progress else missing():
-            with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
-                known = ledger.numbers(instance.id)
-                scored = score_query(scorer, instance, config, session, known, place=queries - 1)
-                account()
-                run.append(scored, at_once=charges)
-    finally:  # what was scored before a mistake or a stop stays, and so does what it cost
-        account()
-        with finishing("writing what was scored"):
-            run.flush()
+    def is_missing(instance: Instance, config: AuditConfig = config) -> bool:
+        return bool(missing_numbers(scorer, instance, config, run.ledger.numbers(instance.id)))
+
+    def missing() -> Iterator[MissingQuery]:
+        for place, instance in enumerate(read(config)):
+            count(instance)
+            if is_missing(instance):
+                yield MissingQuery(place, instance, config)
+
+    coming: Iterable[MissingQuery | None] = missing()
+    everyone, done = _count(source.collection, config.cut), len(run.ledger.where) if run.is_of_one_request else 0
+    total = everyone and max(everyone - done, 0)
+    if config.until is not None:
+        stopper = Stopper(config, partial(read, config))
+        coming, total = stopper.missing(run, is_missing), None
+    failed = score_queries(run, scorer, coming, session, before, run.append, run.flush, progress, total, stopper)
+    stop = None
+    if stopper is not None:
+        stop = stopper.record(sum(windows_of(scorer, one, count_shown(config, len(one.pool))) for one in read(config)))
+        config = stopper.narrowed()
+        run.narrow(fingerprint_of(scorer, source, config), run.record.command)
+        lost, failed = {failure.query_id: failure for failure in failed}, []
+        for instance in read(config):
+            count(instance)
+            failed += [lost[instance.id]] if instance.id in lost and is_missing(instance, config) else []
     if not may_fail:
         refuse_none_scored(scorer.name, failed, queries)
-    named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
     told = f"the first-stage scores of {risen} of {queries} queries contradict the order of the pool; the order was taken."
     notes = [told] if risen else []
-    if config.cut.queries is not None and config.cut.queries > queries:
+    if stop is None and config.cut.queries is not None and config.cut.queries > queries:
         notes.append(f"{config.cut.queries} queries were asked for, and {queries} are all there are.")
-    run.finish(map(_query_row, cut_instances(source.instances(), config.cut)), named, cut=cut, notes=notes)
+    run.finish(map(_query_row, read(config)), failed, cut=cut, notes=notes, stop=stop)
+
+
+def score_queries(
+    run: Run,
+    scorer: PoolScorer,
+    coming: Iterable[MissingQuery | None],
+    session: Session,
+    before: dict[str, float],
+    append: Callable[[Scored], None],
+    flush: Callable[[], object],
+    progress: Progress | None = None,
+    total: int | None = None,
+    stopper: Stopper | None = None,
+) -> list[Failure]:
+    """Score queries under the orders that a run lacks of them; gives those that failed.
+
+    What was scored before a mistake or a stop stays, and so does what it cost: the session is charged for what the scorer spent
+    since `before`. What an endpoint has answered is written as soon as it is there. `coming` is as `run_tasks` has it; the
+    `stopper` is shown every query that ended.
+    """
+    began, seconds, charged = time.monotonic(), session.seconds or 0.0, session.spent or {}
+    last: Presented | None = None
+
+    def account() -> None:
+        session.seconds = round(seconds + time.monotonic() - began, 1)
+        spent = scorer.backend.spent_since(before)
+        session.spent = {what: charged.get(what, 0) + spent.get(what, 0) for what in (charged | spent)}
+
+    def keep(instance: Instance, scored: Presented) -> None:
+        nonlocal last
+        session.add_windows(scored.cost.windows, scored.cost.tokens, scored.cost.shrunk)
+        if scored.cost.shuffled is not None:
+            session.add_shuffled(scored.cost.shuffled)
+        account()
+        append(scored)
+        last = scored
+
+    def is_enough(instance: Instance) -> bool:
+        nonlocal last
+        if stopper is None:
+            return False
+        stopper.look(instance, last)
+        last = None
+        return stopper.is_decided
+
+    def tasks() -> Iterator[QueryTask | None]:
+        for query in coming:
+            if query is None:
+                yield None
+                continue
+            place, instance, config = query
+            known = run.ledger.numbers(instance.id)
+            windows = windows_of(scorer, instance, len(missing_numbers(scorer, instance, config, known)))
+            yield QueryTask(instance, partial(score_query, scorer, instance, config, known, place=place), windows)
+
+    try:
+        write = flush if scorer.backend.endpoint is not None else lambda: None
+        return run_tasks(tasks(), keep, scorer.backend, progress, total, write=write, is_enough=is_enough)
+    finally:
+        account()
+        with finishing("writing what was scored"):
+            flush()
 
 
 def missing_numbers(scorer: PoolScorer, instance: Instance, config: AuditConfig, known: AbstractSet[int]) -> list[int]:
@@ -362,31 +318,25 @@ def score_query(
     scorer: PoolScorer,
     instance: Instance,
     config: AuditConfig,
-    session: Session,
     known: AbstractSet[int] = frozenset(),
     *,
     place: int = SHUFFLED_POOLS,
-) -> Scored:
-    """A query under those of its orders that are not known, at least one; windows, tokens and cuts go to the session's account.
+) -> Presented:
+    """A query under those of its orders that are not known, at least one, with what that took.
 
     By its place in the collection it is shuffled too, where the scorer says that no order moves its scores; without one not.
     """
     missing = missing_numbers(scorer, instance, config, known)
-    n, cuts, shown = len(instance.pool), len(scorer.shrunk), scorer.tokens
+    n = len(instance.pool)
     orders = draw_orders(instance, config, scorer.width or n)
     rows = np.stack([np.arange(n) if number == FIRST_STAGE else orders[number] for number in missing])
     scored = scorer.score_orders(instance, rows, missing)
-    shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
-    if not known and place < SHUFFLED_POOLS and n > 1 and config.permutations > 1 and is_claimed_order_free(scorer):
-        moved = score_shuffled(scorer, instance, scored)
-        session["shuffled_pools"] = session.get("shuffled_pools", 0) + 1
-        session["shuffled_difference"] = max(session.get("shuffled_difference", 0.0), moved)
-    session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, len(missing))
-    session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
+    cost = replace(scored.cost, windows=windows_of(scorer, instance, len(missing)) - scored.cost.skipped)
     if known:
-        shrunk = [ShrunkWindow(**cut, known=len(known)) for cut in shrunk]
-    session["shrunk"] = [*session.get("shrunk", []), *shrunk]
-    return scored
+        cost = replace(cost, shrunk=tuple(replace(cut, known=len(known)) for cut in cost.shrunk))
+    elif place < SHUFFLED_POOLS and n > 1 and config.permutations > 1 and is_claimed_order_free(scorer):
+        cost = replace(cost, shuffled=score_shuffled(scorer, instance, scored))
+    return replace(scored, cost=cost)
 
 
 def windows_of(scorer: PoolScorer, instance: Instance, orders: int) -> int:
@@ -406,7 +356,7 @@ def keep_scores(
         if run.is_complete:
             return run
         done = run.scored_ids()
-        run.begin_session(Start(versions()).to_json())
+        run.begin_session(Start(versions()))
         for query in queries:
             if query.query_id not in done:
                 run.append(query)

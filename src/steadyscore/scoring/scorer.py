@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,13 +13,26 @@ from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker
 from ..errors import InputError, ModelError, UnusableScorer, WindowTooLong
 from ..machine.bounds import Positive, check_fields
 from ..models.card import TrainedSettings
-from ..runs.table import FIRST_STAGE, Scored
+from ..runs.records import ShrunkWindow
+from ..runs.table import FIRST_STAGE
 from ..tasks import Task
-from ..terms import LARGEST_SCORE, Candidate, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
+from ..terms import (
+    LARGEST_SCORE,
+    Candidate,
+    Instance,
+    Markers,
+    Partition,
+    Placeholder,
+    Presentation,
+    Prompt,
+    PromptStyle,
+    Window,
+)
 from ..window import readout
 from ..window.presentation import align, places, windows
 from ..window.prompt import CHARS_PER_TOKEN, PromptText, collapse, prompt_hash, prompt_text, shown, whole_text
 from ..window.set_windows import reach
+from .presented import Cost, Presented, Readings, WindowReading, align_readings, in_pool_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +67,6 @@ class NotShown(RuntimeError):
     """What a study changed in a text is not in what the scorer is shown of it: the query is named and left out."""
 
 
-class WindowReading(NamedTuple):
-    """What was read of a window."""
-
-    scores: np.ndarray
-    """(b,), one per line of the answer, in slot order."""
-    grades: np.ndarray | None = None
-    """(b, 4), where the backend gives a distribution."""
-    label_mass: np.ndarray | None = None
-    """(b,)"""
-
-
-def align_readings(
-    rows: Sequence[Sequence[WindowReading]], cuts: Sequence[Sequence[Window]], n: int
-) -> dict[str, np.ndarray | None]:
-    """Readings of the windows of each order, back to candidate identity: (P, n) scores and masses, (P, n, 4) grades."""
-
-    def aligned(parts: list[list[np.ndarray | None]]) -> np.ndarray | None:
-        if any(part is None for row in parts for part in row):
-            return None
-        return np.stack([align(row, cut, n) for row, cut in zip(parts, cuts, strict=True)])  # type: ignore[arg-type]
-
-    return {name: aligned([[getattr(reading, name) for reading in row] for row in rows]) for name in WindowReading._fields}
-
-
 class PoolScorer(ABC):
     """What scores the pool of a query under an order: a `Scorer`, or one under a mitigation (`mitigations.py`)."""
 
@@ -86,8 +75,6 @@ class PoolScorer(ABC):
     settings: Settings
     mitigations: Sequence[str] = ()
     """Every mitigation between the model and the user, innermost first."""
-    shrunk: list[tuple[str, int, int]]
-    """(query id, window, characters kept) of every window that was cut to fit."""
     shows_one_by_one: bool = False
     """Whether every candidate has a prompt of its own, whatever the width."""
 
@@ -97,28 +84,24 @@ class PoolScorer(ABC):
 
     @property
     @abstractmethod
-    def tokens(self) -> int:
-        """Tokens of every prompt so far; of scorers that take text, by its length."""
-
-    @property
-    @abstractmethod
     def width(self) -> int | None:
         """Candidates per prompt, B; None: the whole pool."""
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Everything that determines a score besides the instance and the order."""
 
     @abstractmethod
     def with_settings(self, settings: Settings) -> PoolScorer:
         """The same scorer, which presents a pool in another way."""
 
-    @abstractmethod
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
         """f_B(x, π): scores (n,) in pool order. Without an order, the pool's own."""
+        presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
+        return in_pool_order(self.score_orders(instance, presented[None], [0]), instance)
 
     @abstractmethod
-    def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
+    def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Presented:
         """Scores under several orders, (P, n), as the arrays every measure takes: columns sorted by candidate id."""
 
     @property
@@ -141,6 +124,21 @@ class PoolScorer(ABC):
         return self.with_settings(settings).score(instance, p.order)
 
 
+class WrappedScorer(PoolScorer):
+    """A scorer that presents pools through another one, as a mitigation does; the rest is that of the one inside."""
+
+    scorer: PoolScorer
+
+    def __init__(self, scorer: PoolScorer):
+        self.scorer = scorer
+        self.backend, self.task, self.settings = scorer.backend, scorer.task, scorer.settings
+        self.mitigations = scorer.mitigations
+
+    @property
+    def width(self) -> int | None:
+        return self.scorer.width
+
+
 class Scorer(PoolScorer):
     """f_B: scores a candidate set under an order, aligned back to candidate identity."""
 
@@ -155,16 +153,10 @@ class Scorer(PoolScorer):
                 f"{backend.name} cannot keep candidates from seeing each other, which --prompt {asked} asks for. "
                 "The hf engine can, for models with full attention and fixed rotary positions, without --mitigation pine."
             )
-        self.shrunk = []
-        self._tokens = 0
 
     @property
     def name(self) -> str:
         return self.backend.called or self.backend.name
-
-    @property
-    def tokens(self) -> int:
-        return self._tokens
 
     @property
     def width(self) -> int | None:
@@ -174,7 +166,7 @@ class Scorer(PoolScorer):
             return None  # texts are read once each, whatever the pool: there is nothing to cut
         return self.task.width if isinstance(self.backend, Grader) else self.backend.width
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         identity = {
             "scorer": self.backend.identity(),
             "task": self.task.prompt_task,
@@ -184,11 +176,16 @@ class Scorer(PoolScorer):
         if self.settings.marker_seed is None:  # labels in slot order are what runs were before there was a seed
             del identity["marker_seed"]
         if isinstance(self.backend, Grader):
-            system = self.task.compact if self.settings.prompt in ("compact", "isolated", "set") else self.task.system
-            template = "\ue000".join(self.backend.encoder.template(system)) if isinstance(self.backend, Engine) else ""
-            s = self.settings
-            identity["prompt_hash"] = prompt_hash(self.task, s.markers, s.placeholder, s.prompt or "paper", template)
+            identity["prompt_hash"] = self.prompt_hash
         return identity
+
+    @property
+    def prompt_hash(self) -> str:
+        """The digest of all words around a query and its texts."""
+        s, task = self.settings, self.task
+        system = task.compact if s.prompt in ("compact", "isolated", "set") else task.system
+        template = "\ue000".join(self.backend.encoder.template(system)) if isinstance(self.backend, Engine) else ""
+        return prompt_hash(task, s.markers, s.placeholder, s.prompt or "paper", template)
 
     def with_settings(self, settings: Settings) -> Scorer:
         return Scorer(self.backend, self.task, settings)
@@ -197,26 +194,27 @@ class Scorer(PoolScorer):
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
         if isinstance(self.backend, Recording):
             return self._recalled_row(instance, presented)
-        rows = self._present(instance, self._cut(instance, presented[None]))["scores"]
-        assert rows is not None
-        scores: np.ndarray = rows[0]
-        return scores
+        cuts = self._cut(instance, presented[None])
+        readings = self.read_windows([(instance, window) for window in cuts[0]]).windows
+        return align([reading.scores for reading in readings], cuts[0], len(instance.pool))
 
     def score_pools(self, instances: Sequence[Instance]) -> list[np.ndarray]:
         """(n,) scores of each pool as it stands; the windows of all go to the backend in one call."""
         cuts = [self._cut(instance, np.arange(len(instance.pool))[None])[0] for instance in instances]
         shown = [(instance, window) for instance, cut in zip(instances, cuts, strict=True) for window in cut]
-        readings = iter(self.read_windows(shown))
+        readings = iter(self.read_windows(shown).windows)
         return [
             align([next(readings).scores for _ in cut], cut, len(instance.pool))
             for instance, cut in zip(instances, cuts, strict=True)
         ]
 
-    def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
+    def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Presented:
         if isinstance(self.backend, Recording):
             return self._recalled(instance, permutations)
         cuts = self._cut(instance, np.asarray(orders))
-        return self.as_scored(instance, cuts, self._present(instance, cuts), permutations)
+        read, cost = self.read_windows([(instance, window) for cut in cuts for window in cut])
+        readings = iter(read)
+        return self.present(instance, cuts, [[next(readings) for _ in cut] for cut in cuts], permutations, cost)
 
     def _cut(self, instance: Instance, orders: np.ndarray) -> list[list[Window]]:
         cuts = [windows(order, self.width or len(instance.pool), self.settings.partition) for order in orders]
@@ -224,49 +222,49 @@ class Scorer(PoolScorer):
             raise InputError(f"{self.name} gives an order, and orders of windows cannot be merged. Leave out --width.")
         return cuts
 
-    def _present(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
-        readings = iter(self.read_windows([(instance, window) for cut in cuts for window in cut]))
-        return align_readings([[next(readings) for _ in cut] for cut in cuts], cuts, len(instance.pool))
-
-    def as_scored(
+    def present(
         self,
         instance: Instance,
         cuts: Sequence[Sequence[Window]],
-        found: dict[str, np.ndarray | None],
+        readings: Sequence[Sequence[WindowReading]],
         permutations: Sequence[int],
-    ) -> Scored:
-        """What was read in pool order, (P, n, ...), as the arrays every measure takes: columns sorted by candidate id."""
+        cost: Cost,
+    ) -> Presented:
+        """What was read of the windows of each order, as the arrays every measure takes: columns sorted by candidate id."""
         ids = [candidate.id for candidate in instance.pool]
         by_id = np.array(sorted(range(len(ids)), key=ids.__getitem__))
         at = [places(cut, len(ids)) for cut in cuts]
-        placed = {"slots": np.stack([s for s, _ in at]), "windows": np.stack([w for _, w in at]), **found}
+        read = align_readings(readings, cuts, len(ids))
+        placed = {"slots": np.stack([s for s, _ in at]), "windows": np.stack([w for _, w in at]), **read}
         columns = {name: None if values is None else values[:, by_id] for name, values in placed.items()}
         sorted_ids = tuple(ids[i] for i in by_id)
-        return Scored(
+        return Presented(
             query_id=instance.id,
             candidate_ids=sorted_ids,
             permutations=np.asarray(permutations, dtype=np.int64),
             relevance=instance.relevance(sorted_ids),
             ideal=ideal_gains(instance),
             partition=self.settings.partition,
+            cost=cost,
             **columns,  # type: ignore[arg-type]
         )
 
-    def _recalled(self, instance: Instance, permutations: Sequence[int]) -> Scored:
+    def _recalled(self, instance: Instance, permutations: Sequence[int]) -> Presented:
         """A recording's rows, judged by the collection."""
         assert isinstance(self.backend, Recording)
-        found = self.backend.recall(instance, permutations)
-        return replace(found, relevance=instance.relevance(found.candidate_ids), ideal=ideal_gains(instance))
+        known = self.backend.recall(instance, permutations)
+        judged = replace(known, relevance=instance.relevance(known.candidate_ids), ideal=ideal_gains(instance))
+        return Presented(**{field.name: getattr(judged, field.name) for field in fields(judged)})
 
     def _recalled_row(self, instance: Instance, order: np.ndarray) -> np.ndarray:
         """A recording's scores of the first-stage order, (n,) in pool order: of another order it knows only the number."""
-        found = self._recalled(instance, [FIRST_STAGE])
+        row = self._recalled(instance, [FIRST_STAGE])
         is_first_stage = bool((order == np.arange(len(instance.pool))).all())
-        if not len(found.scores) or not (is_first_stage or self.capabilities.order_free):
+        if not len(row.scores) or not (is_first_stage or self.capabilities.order_free):
             raise InputError(f"{self.name} holds no scores of this order of query {instance.id}, and cannot score anew.")
-        return in_pool_order(found, instance)
+        return in_pool_order(row, instance)
 
-    def read_windows(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
+    def read_windows(self, shown: Sequence[tuple[Instance, Window]]) -> Readings:
         """What is read of some windows, of one query or of several, that go to the backend in one call."""
         for instance, window in shown:
             self._check_planted(instance, window, self.settings.chars)
@@ -274,31 +272,36 @@ class Scorer(PoolScorer):
 
     # -- graders: grades at slots
 
-    def _read_grades(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
+    def _read_grades(self, shown: Sequence[tuple[Instance, Window]]) -> Readings:
         grader: Grader = self.backend  # type: ignore[assignment]
         reads_mass = self.settings.label_mass and grader.capabilities.label_mass
-        prompts = [self.prompt(instance, window) for instance, window in shown]
+        fitting = [self._fit(instance, window) for instance, window in shown]
+        prompts = [prompt for prompt, _ in fitting]
         # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
         unique = list(dict.fromkeys(prompts))
-        self._tokens += sum(map(token_count, {_unordered(prompt) for prompt in unique}))
+        tokens = sum(map(token_count, {_unordered(prompt) for prompt in unique}))
         read = dict(zip(unique, grader.grade_logits(unique, label_mass=reads_mass), strict=True))
         # A grade that was written is a score; only what was read as a distribution is kept as one.
         is_kept = grader.capabilities.gives == "distribution"
-        found = []
+        readings = []
         for prompt in prompts:
             grades = readout.grade_distribution(read[prompt].logits)
             mass = np.asarray(read[prompt].label_mass) if reads_mass else None
-            found.append(WindowReading(readout.score(grades), grades if is_kept else None, mass))
-        return found
+            readings.append(WindowReading(readout.score(grades), grades if is_kept else None, mass))
+        return Readings(readings, Cost(tokens, tuple(cut for _, cut in fitting if cut is not None)))
 
     def prompt(self, instance: Instance, window: Window) -> Prompt | PromptText:
         """A window as token ids that fit the model, or a refusal that names it; as text for a grader without a tokenizer."""
+        return self._fit(instance, window)[0]
+
+    def _fit(self, instance: Instance, window: Window) -> tuple[Prompt | PromptText, ShrunkWindow | None]:
+        """The prompt of a window, and to what its texts were cut where they were."""
         if not isinstance(self.backend, Engine):
-            return self._text(instance, window, self.settings.chars)
+            return self._text(instance, window, self.settings.chars), None
         engine: Engine = self.backend
         prompt = self._encoded(instance, window, self.settings.chars)
         if reach(prompt) <= engine.context:
-            return prompt
+            return prompt, None
         size, is_set = len(window.candidates), bool(prompt.segment)
         refusal = WindowTooLong(size, window.index + 1, instance.id, reach(prompt), engine.context, is_set=is_set)
         if self.settings.fit == "refuse":
@@ -311,8 +314,9 @@ class Scorer(PoolScorer):
             middle = (low + high) // 2
             low, high = (middle, high) if reach(self._encoded(instance, window, middle)) <= engine.context else (low, middle)
         self._check_planted(instance, window, low)
-        self.shrunk.append((instance.id, window.index, low))
-        return self._encoded(instance, window, low)
+        members = tuple(instance.pool[i].id for i in window.candidates)
+        cut = ShrunkWindow(query_id=instance.id, window=window.index + 1, chars=low, candidates=members)
+        return self._encoded(instance, window, low), cut
 
     def surely_fits(self, instance: Instance, window: Window) -> bool:
         """Whether a window fits by its bytes alone, which tokens hardly ever outnumber; False says nothing."""
@@ -364,39 +368,36 @@ class Scorer(PoolScorer):
 
     # -- rerankers: scores only
 
-    def _read_scores(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
-        known: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}
-        for instance, window in shown:
-            if (key := (id(instance), window.candidates)) not in known:
-                known[key] = self._rerank(instance, window)
-        return [WindowReading(known[id(instance), window.candidates]) for instance, window in shown]
-
-    def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
+    def _read_scores(self, shown: Sequence[tuple[Instance, Window]]) -> Readings:
         reranker: Reranker = self.backend  # type: ignore[assignment]
-        texts = [self._shown(instance.pool[i], self.settings.chars) for i in window.candidates]
-        self._tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
-        found = as_numbers(reranker.score(instance.query, texts))
-        if not isinstance(found, str) and found.shape != (len(texts),):
-            found = f"{len(found)} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
-        if isinstance(found, str):
+        unique = {(id(instance), window.candidates): (instance, window) for instance, window in shown}
+        texts = [
+            [self._shown(instance.pool[i], self.settings.chars) for i in window.candidates]
+            for instance, window in unique.values()
+        ]
+        pools = [(instance.query, pool) for (instance, _), pool in zip(unique.values(), texts, strict=True)]
+        answers = reranker.score_pools(pools)
+        scores = {key: self._checked(*shown, answer) for (key, shown), answer in zip(unique.items(), answers, strict=True)}
+        tokens = sum(round(sum(map(len, pool)) / CHARS_PER_TOKEN) for pool in texts)
+        return Readings([WindowReading(scores[id(instance), window.candidates]) for instance, window in shown], Cost(tokens))
+
+    def _checked(self, instance: Instance, window: Window, answer: Any) -> np.ndarray:
+        """What a reranker answered for a window, as one finite number per candidate."""
+        scores, n = as_numbers(answer), len(window.candidates)
+        if not isinstance(scores, str) and scores.shape != (n,):
+            scores = f"{len(scores)} scores" if scores.ndim == 1 else f"an array of shape {scores.shape}"
+        if isinstance(scores, str):
             raise UnusableScorer(
-                f"{self.name} gave {found} for the {len(texts)} candidates of query {instance.id}. Return one number per "
+                f"{self.name} gave {scores} for the {n} candidates of query {instance.id}. Return one number per "
                 "candidate, in the order of the candidates."
             )
-        if len(bad := np.flatnonzero(~(np.abs(found) <= LARGEST_SCORE))):  # NaN is not below anything
+        if len(bad := np.flatnonzero(~(np.abs(scores) <= LARGEST_SCORE))):  # NaN is not below anything
             candidate = instance.pool[window.candidates[bad[0]]].id
             raise UnusableScorer(
-                f"{self.name} gave {found[bad[0]]} as the score of candidate {candidate} of query {instance.id}. "
+                f"{self.name} gave {scores[bad[0]]} as the score of candidate {candidate} of query {instance.id}. "
                 f"Return a finite number for every candidate, none beyond {LARGEST_SCORE:g}."
             )
-        return found
-
-
-def in_pool_order(found: Scored, instance: Instance) -> np.ndarray:
-    """The first row of scores as the pool stands, (n,)."""
-    column = {candidate: c for c, candidate in enumerate(found.candidate_ids)}
-    scores: np.ndarray = found.scores[0]
-    return scores[[column[candidate.id] for candidate in instance.pool]]
+        return scores
 
 
 def as_numbers(answer: Any) -> np.ndarray | str:
@@ -412,13 +413,13 @@ def as_numbers(answer: Any) -> np.ndarray | str:
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         return other
     try:
-        found = np.asarray(values)
-        each = np.asarray(values, object).ravel().tolist() if found.dtype.kind in "iufO" else []
-        if found.dtype.kind not in "biufO" or any(isinstance(value, str | bytes) for value in each):  # digits in quotes, too
+        numbers = np.asarray(values)
+        each = np.asarray(values, object).ravel().tolist() if numbers.dtype.kind in "iufO" else []
+        if numbers.dtype.kind not in "biufO" or any(isinstance(value, str | bytes) for value in each):  # digits in quotes, too
             return other
         if any(isinstance(value, int) and abs(value) > 2**53 for value in each):
             return "whole numbers beyond 2^53, of which neighbours become one"
-        return found.astype(np.float64)
+        return numbers.astype(np.float64)
     except (TypeError, ValueError):  # rows of unequal length, or things that are not numbers
         return other
 

@@ -10,13 +10,12 @@ package or of a library is noted and said: an upgrade should not cost a run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from dataclasses import replace
 
 from ..engines import Backend
 from ..errors import RunMismatch
 from ..runs.folder import Run
-from ..runs.layout import RunRecord
+from ..runs.records import RunRecord, Start
 from ..runs.versions import versions
 from .canary import Canary
 
@@ -25,43 +24,12 @@ CARRIERS = ("httpx", "httpx2")
 """Libraries that carry requests and answers: no version of them changes a score."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What stood behind a scorer when a command began to work in a run folder."""
-
-    versions: dict[str, str]
-    """This package, Python, the machine and the engine's libraries."""
-    endpoint: str | None = None
-    """The address of an endpoint, without credentials."""
-    revision: str | None = None
-    """The weights, where the scorer knows them."""
-    files: dict[str, str] = field(default_factory=dict)
-    """Watched file -> digest."""
-    changed: tuple[str, ...] = ()
-    """What had changed since the start before, where the user let it pass."""
-    queries_before: int = 0
-    """Queries that were on disk at such a change; 0 where workers scored parts of the run at the same time."""
-    answers: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Query -> candidate -> its score after such a change: what later starts are compared with."""
-    times: tuple[str, ...] = ()
-    """When; one for every session of it."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items() if value}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Start:
-        known = {f.name for f in fields(cls)}
-        given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in value.items() if name in known}
-        return cls(**given)
-
-
 def start_of(backend: Backend, canary: Canary | None = None) -> Start:
     """What scores now, and whether stored windows show that it is another one; an endpoint's answers are no proof of that."""
     identity = backend.identity()
     revision = identity.get("weights") or identity.get("revision")
     endpoint = None if backend.endpoint is None else backend.endpoint.base
-    now = Start(versions(), endpoint, revision, backend.watch())
+    now = Start(versions(), endpoint, str(revision) if revision else None, backend.watch())
     is_another = canary is not None and canary.is_changed and endpoint is None
     return replace(now, changed=(canary.words,), answers=canary.answers) if canary and is_another else now
 
@@ -70,9 +38,8 @@ def check_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> S
     """The start as it is noted: one whose scorer is not that of the session before, or a run of workers who found several, is
     refused, or let pass and said.
     """
-    noted, sessions = starts_of(run.record), run.record.get("sessions", [])
-    before = noted[sessions[-1].get("start", 0)] if sessions else None
-    accepted = run.record.get("accepted", [])
+    noted, sessions, accepted = starts_of(run.record), run.record.sessions, run.record.accepted
+    before = noted[sessions[-1].start or 0] if sessions else None
     of_workers = [change for start in noted for change in start.changed if change not in accepted]
     own = [*(scorer_changes(before, now) if before else []), *now.changed]
     if changed := list(dict.fromkeys([*own, *of_workers])):
@@ -85,9 +52,9 @@ def check_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> S
 
 
 def _is_same(one: Start, other: Start) -> bool:
-    """Whether the same stood behind the scorer at two starts."""
-    found = {"changed": one.changed, "queries_before": one.queries_before, "answers": one.answers, "times": one.times}
-    return one == replace(other, **found)  # type: ignore[arg-type]
+    """Whether the same scored at two starts."""
+    rest = {"changed": one.changed, "queries_before": one.queries_before, "answers": one.answers, "times": one.times}
+    return one == replace(other, **rest)  # type: ignore[arg-type]
 
 
 def accepted_answers(record: RunRecord) -> dict[str, dict[str, float]]:
@@ -98,8 +65,7 @@ def accepted_answers(record: RunRecord) -> dict[str, dict[str, float]]:
 def starts_of(record: RunRecord) -> list[Start]:
     """The starts of a run, one after the other. What differs between two of workers, who let nothing pass, is named too."""
     noted: list[Start] = []
-    for each in record.get("starts", []):
-        start = Start.from_json(each)
+    for start in record.starts:
         if noted and not start.changed and (changed := scorer_changes(noted[-1], start)):
             start = replace(start, changed=tuple(changed))
         noted.append(start)
@@ -117,13 +83,13 @@ def refusal(run: Run, changed: Sequence[str]) -> str:
 
 def scorer_changes(before: Start, now: Start) -> list[str]:
     """Both values of whatever is known to have changed. A file that only one of the starts watched has not."""
-    found = [
+    changes = [
         f"{what} was {old}, now {new}"
         for what, old, new in (("endpoint", before.endpoint, now.endpoint), ("model revision", before.revision, now.revision))
         if old and old != new
     ]
     shared = [file for file in before.files if file in now.files and now.files[file] != before.files[file]]
-    return found + [f"{file} was {before.files[file]}, now {now.files[file]}" for file in shared]
+    return changes + [f"{file} was {before.files[file]}, now {now.files[file]}" for file in shared]
 
 
 # -- what a run says about its starts
@@ -132,7 +98,7 @@ def scorer_changes(before: Start, now: Start) -> list[str]:
 def start_remarks(record: RunRecord) -> list[str]:
     """What a reader of a run's numbers must know of the starts that scored them."""
     noted = starts_of(record)
-    scored = sorted({session.get("start", 0) for session in record.get("sessions", []) if session.get("windows")})
+    scored = sorted({session.start or 0 for session in record.sessions if session.windows})
     versions = _version_remarks([noted[i] for i in scored if i < len(noted)])
     return _change_remarks(noted, scored) + _endpoint_remarks(record, noted) + versions
 
@@ -141,30 +107,30 @@ def _change_remarks(noted: Sequence[Start], scored: Sequence[int]) -> list[str]:
     last = max(scored, default=0)
     during = [start for start in noted[: last + 1] if start.changed]
     later = [start for start in noted[last + 1 :] if start.changed]
-    found = []
+    remarks = []
     if during:
         when = [f"after {start.queries_before} queries" if start.queries_before else "in other parts" for start in during]
         changes = "; ".join(f"{', '.join(start.changed)} ({where})" for start, where in zip(during, when, strict=True))
         count = len(during) + 1
-        found.append(f"scored by {NUMBERS.get(count, count)} versions: {changes}.")
+        remarks.append(f"scored by {NUMBERS.get(count, count)} versions: {changes}.")
     if later:
         changes = "; ".join(change for start in later for change in start.changed)
-        found.append(f"its scorer changed after its table was scored: {changes}.")
-    return found
+        remarks.append(f"its scorer changed after its table was scored: {changes}.")
+    return remarks
 
 
 def _endpoint_remarks(record: RunRecord, noted: Sequence[Start]) -> list[str]:
     """What an endpoint answered otherwise when stored windows were asked again: the largest of several starts."""
-    of_endpoints = [s for s in record.get("sessions", []) if "scored_again" in s and noted[s.get("start", 0)].endpoint]
+    of_endpoints = [s.scored_again for s in record.sessions if s.scored_again and noted[s.start or 0].endpoint]
     if not of_endpoints:
         return []
-    asked = max((session["scored_again"] for session in of_endpoints), key=lambda asked: asked["difference"])
-    floor = asked["noise_floor"]
+    asked = max(of_endpoints, key=lambda again: again.difference)
+    floor = asked.noise_floor
     known = (
         "no noise floor was measured by then; --noise-floor measures it" if floor is None else f"its noise floor is {floor:.3g}"
     )
-    return [f"{asked['windows']} stored windows were asked again when it went on: scores moved by up to "
-            f"{asked['difference']:.3g}; {known}."]  # fmt: skip
+    return [f"{asked.windows} stored windows were asked again when it went on: scores moved by up to "
+            f"{asked.difference:.3g}; {known}."]  # fmt: skip
 
 
 def _version_remarks(scored: Sequence[Start]) -> list[str]:

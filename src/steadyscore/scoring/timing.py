@@ -41,7 +41,7 @@ def time_requests(
         raise InputError("there is no query to time.")
     for scorer in ways.values():
         scorer.score(instances[0])
-    found = []
+    timings = []
     keys = list(ways)
     for number in range(rounds):
         turn = number % len(keys)
@@ -49,8 +49,8 @@ def time_requests(
             for instance in instances:
                 began = clock()
                 ways[way].score(instance)
-                found.append(Timing(way, instance.id, number, clock() - began))
-    return found
+                timings.append(Timing(way, instance.id, number, clock() - began))
+    return timings
 
 
 def query_seconds(timings: Sequence[Timing], way: int) -> Array:

@@ -1,14 +1,12 @@
 """The scorer in production: rerank APIs people already call, with the decision as a first-class output.
 
-settings       what a server allows                  shared_base    several models on one base
+settings       what a server allows                  service        pools in, scores and decisions out; no HTTP
 passes         windows scored together, if wanted    batcher        the workers, and whose turn it is
-service        pools in, scores and decisions out    typed_decisions  typed questions in, answers out; neither knows HTTP
 truncation     what is read of a long document       monitor        live stability in idle time
 shapes         our requests and answers as JSON      rerank_shapes  those of Jina, Cohere, TEI and vLLM
 runner         what every scoring route needs        routes         each shape to a pool, and scores to its answer
-operations     models, health, metrics, faults       explorer       the page and its examples
-middleware     host, token, size, id, log line       connections    deadlines and a bound on open connections
-app            all of it as one application          server         uvicorn around it, and its log
+operations     models, health, metrics, explorer     middleware     host, token, size, id, log line
+app            all of it as one application          server         uvicorn around it, its connections and its log
 
 One rule above all: candidates of different requests never share a prompt. Windows of many requests share a forward pass
 as separate sequences, which moves no score by more than the noise floor (tests/serve/test_batcher.py).

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
@@ -17,10 +17,9 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from ..decisions.order import DecisionOrder
 from ..errors import InputError, SteadyscoreError, WindowTooLong
 from ..machine.schemas import SURROGATE, mistakes_of, place_of, words_of
-from . import explorer, operations, routes
+from . import operations, routes
 from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
 from .middleware import RequestMiddleware, open_paths
 from .monitor import Monitor
@@ -28,7 +27,7 @@ from .operations import Metrics, log_fault
 from .runner import RequestRunner
 from .service import Service
 from .settings import Limits, ServerSettings
-from .shapes import Document, Order, Problem
+from .shapes import Problem
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
     Busy: (429, "busy"),
@@ -41,13 +40,6 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     SteadyscoreError: (500, "engine"),
 }
 """Status of each refusal, and its name in the metrics. 499 is for the log alone: the client has disconnected."""
-COUNTED_PATHS = frozenset(explorer.FILES) | {
-    route.path
-    for router in (routes.router, operations.router, operations.probes)
-    for route in router.routes
-    if isinstance(route, APIRoute)
-}
-"""Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
 ANYWHERE: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": words}
     for status, words in {
@@ -68,7 +60,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two attempts to warm up: twice as long each time, up to the longest."""
 
 
-def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> FastAPI:
+def create_app(service: Service, settings: ServerSettings, metrics: Metrics, more: Sequence[APIRouter] = ()) -> FastAPI:
+    """The application, with the routes of later packages in `more`."""
     monitor = Monitor(service, metrics, settings.monitor_share)
     runner = RequestRunner(service, metrics, monitor, dict(settings.aliases), settings.any_model)
 
@@ -92,7 +85,7 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
         redoc_url=None,
     )
     app.state.service, app.state.metrics, app.state.runner = service, metrics, runner
-    for router in (routes.router, operations.router, explorer.router):
+    for router in (routes.router, *more, operations.router, operations.pages):
         app.include_router(router, responses=ANYWHERE)
     app.include_router(operations.probes, responses={status: ANYWHERE[status] for status in ANYWHERE if status != 421})
     metrics.watch(service.batcher)
@@ -101,8 +94,15 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
     app.add_exception_handler(HTTPException, refuse_http)
     app.add_exception_handler(RequestValidationError, refuse_body)
     app.openapi = cache(partial(specification, app, settings))  # type: ignore[method-assign]
-    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=COUNTED_PATHS)
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=counted_paths(more))
     return app
+
+
+def counted_paths(more: Sequence[APIRouter]) -> frozenset[str]:
+    """Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
+    routers = (routes.router, operations.router, operations.probes, *more)
+    counted = [route for router in routers for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema]
+    return frozenset(operations.FILES) | {route.path for route in counted}
 
 
 async def warm_up(service: Service, executor: Executor) -> None:
@@ -174,15 +174,15 @@ def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
 
 def _field(mistake: Any) -> str:
     """The field of the body, without the kinds that pydantic tried for it."""
-    return place_of(mistake, ("body", "str", "Document", "Threshold", "TopK", "Pair", "TeiRequest", "UnionRequest"))
+    return place_of(mistake, ("body", "str", "Document", "Threshold", "TopK", "Share", "Pair", "TeiRequest", "UnionRequest"))
 
 
 # -- the specification: what FastAPI knows of the routes, with the limits and the token of this server
 
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-LIMITED = {shape.__name__ for shape in (Order, Document, DecisionOrder)}
-"""Parts of requests that the server's limits bound."""
+LIMITED = ("Request", "Order", "Document")
+"""What the names end with of requests, and of the parts of them, that the server's limits bound."""
 QUERIES, TEXTS = ("query", "queries"), ("documents", "texts", "text")
 """Fields of requests that hold the one or the other."""
 
@@ -196,7 +196,7 @@ def specification(app: FastAPI, settings: ServerSettings) -> dict[str, Any]:
     if settings.keys:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for name, shape in document["components"]["schemas"].items():
-        if name.endswith("Request") or name in LIMITED:
+        if name.endswith(LIMITED):
             _add_limits(shape, settings.limits)
     for schema in _objects(document):
         _keep_whole_bounds(schema)

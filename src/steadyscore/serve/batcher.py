@@ -25,6 +25,7 @@ from typing import Any, TypeVar, cast
 
 from ..engines import Backend, Engine, Grader, Reranker
 from ..errors import InputError
+from ..terms import JsonObject
 from ..window.readout import SlotLogits
 from .passes import Abandoned, BatchKey, Cost, Job, Pass, cost_of, current_pass
 from .settings import Limits
@@ -238,17 +239,17 @@ class Batcher:
         ready = [job for job in self._jobs if job.exclusive_key not in busy_keys and not (only_small and job.is_large)]
         turns = deque(job for job in ready if job.lane == ready[0].lane)
         others = [job for job in self._jobs if job not in turns]
-        waiting = sum(len(job.items) - job.taken for job in turns)
+        waiting = sum(len(job.items) - job.next_item for job in turns)
         share = waiting if ready and ready[0].exclusive_key is not None else -(-waiting // max(1, self.free))
         windows, parts = list[tuple[Job, int]](), dict[int, int]()
         while turns and len(windows) < min(share, self.limits.batch_windows):
             job = turns[0]
-            parts |= job.costs[job.taken]
+            parts |= job.costs[job.next_item]
             if windows and sum(parts.values()) > self.limits.window_tokens:
                 break
-            windows.append((turns.popleft(), job.taken))
-            job.taken += 1
-            if job.taken < len(job.items):
+            windows.append((turns.popleft(), job.next_item))
+            job.next_item += 1
+            if job.next_item < len(job.items):
                 turns.append(job)
         self._jobs = others + list(turns)  # another lane's turn comes first in the next pass
         return windows
@@ -305,7 +306,7 @@ class Batched(Backend):
         self.name, self.capabilities, self.width = backend.name, backend.capabilities, backend.width
         self.trained_settings, self.encoder = backend.trained_settings, backend.encoder
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return dict(self._backend.identity())
 
     def _queue(self, run: Callable[[list[T]], Sequence[R]], windows: Sequence[T], label_mass: bool = False) -> list[R]:
@@ -336,8 +337,7 @@ class BatchedReranker(Batched, Reranker):
     """A window is a query and its texts."""
 
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        [scores] = self._queue(self._score_all, [(query, texts)])
-        return scores
+        return self.score_pools([(query, texts)])[0]
 
-    def _score_all(self, windows: list[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
-        return [self._backend.score(query, texts) for query, texts in windows]
+    def score_pools(self, pools: Sequence[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
+        return self._queue(self._backend.score_pools, pools)

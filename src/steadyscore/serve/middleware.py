@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -35,6 +36,10 @@ SECURITY_HEADERS = [
     (b"referrer-policy", b"no-referrer"),
 ]
 
+COSTS = ("presentations", "windows", "tokens")
+"""What a request took, in a header each; windows are what an endpoint behind this server was asked for."""
+REQUEST_ID = re.compile(rb"[\w.:/+=@-]{1,128}")
+
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -44,6 +49,12 @@ class Refusal(NamedTuple):
     reason: str
     """As the metrics count it."""
     headers: Headers = ()
+
+
+def request_id_of(headers: Headers) -> str:
+    """The client's own, where it is short and plain enough for a log; else a new one."""
+    sent = dict(headers).get(b"x-request-id", b"")
+    return sent.decode("ascii") if REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex
 
 
 def token_matches(header: bytes, keys: tuple[str, ...]) -> bool:
@@ -68,7 +79,7 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
             return
         began = time.monotonic()
-        request_id = uuid.uuid4().hex
+        request_id = request_id_of(scope["headers"])
         scope.setdefault("state", {}).update(request_id=request_id, facts={})
         status = 0
 
@@ -76,8 +87,11 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers_sent = [*message["headers"], (b"x-request-id", request_id.encode()), *SECURITY_HEADERS]
-                message = {**message, "headers": headers_sent}
+                facts, milliseconds = scope["state"]["facts"], 1000 * (time.monotonic() - began)
+                told = {"x-request-id": request_id, "server-timing": f"total;dur={milliseconds:.1f}"}
+                told |= {f"steadyscore-{name}": str(facts[name]) for name in COSTS if name in facts}
+                ours = [(name.encode(), value.encode()) for name, value in told.items()]
+                message = {**message, "headers": [*message["headers"], *ours, *SECURITY_HEADERS]}
             await send(message)
 
         route = scope["path"] if scope["path"] in self.routes else "other"

@@ -1,10 +1,15 @@
-"""For whoever runs the server: its models, whether it lives and is ready, its metrics, and where its faults are logged."""
+"""Routes that score nothing: models, health, metrics and the explorer; and where faults are logged.
+
+The explorer's page is static and sends requests to this server only.
+"""
 
 from __future__ import annotations
 
 import logging
 import traceback
-from functools import partial
+from functools import cache, partial
+from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -12,6 +17,9 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import BaseModel
 
+from ..collection import open_collection
+from ..terms import JsonObject
+from ..window.prompt import collapse
 from .batcher import Batcher
 from .service import Model, Service
 from .shapes import Problem, problems
@@ -19,6 +27,16 @@ from .shapes import Problem, problems
 log = logging.getLogger("steadyscore.serve")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 WINDOWS = (1, 2, 4, 8, 16, 32, 64)
+WEB = Path(__file__).resolve().parent / "web"
+FILES = {
+    "/": ("explorer.html", "text/html; charset=utf-8"),
+    "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
+    "/explorer.js": ("explorer.js", "text/javascript; charset=utf-8"),
+    "/explorer.decisions.js": ("explorer.decisions.js", "text/javascript; charset=utf-8"),
+}
+EXAMPLES = (("passages", 3), ("responses", 2), ("multidoc_qa", 2))
+"""Embedded collections and how many of their queries are offered."""
+POOL, CHARS = 8, 600
 SHARE = (0.0, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 
 
@@ -39,6 +57,8 @@ class Metrics:
         self.latency = histogram("request_seconds", "From arrival to answer.", ["route"], buckets=SECONDS)
         self.refused = counter("refused", "Requests not scored, by reason.", ["reason"])
         self.windows = counter("windows", "Windows scored.")
+        self.presentations = counter("presentations", "Presentations of the pools of requests.", ["model"])
+        self.spared = counter("presentations_spared", "Presentations that no decision needed any more.", ["model"])
         self.tokens = counter("prompt_tokens", "Prompt tokens scored.", ["model"])
         self.batch = histogram("batch_windows", "Windows per pass.", buckets=WINDOWS)
         self.sharing = histogram("batch_requests", "Requests per pass.", buckets=WINDOWS)
@@ -80,7 +100,7 @@ class ModelFacts(BaseModel):
     characters: int | None
     cutoff: float | None
     expected_overlap: float | None
-    capabilities: dict[str, Any]
+    capabilities: JsonObject
     first_stage: dict[Literal["by_place", "by_rank"], int | None]
 
 
@@ -108,6 +128,7 @@ async def service_of(request: Request) -> Service:
 
 Served = Annotated[Service, Depends(service_of)]
 router = APIRouter(responses=problems(401))
+pages = APIRouter(include_in_schema=False)
 probes = APIRouter(responses={503: {"model": State | Problem}})
 """For health checks, which call a server by its address and have no token."""
 
@@ -153,3 +174,37 @@ def model_answer(model: Model) -> ModelAnswer:
         first_stage={"by_place": model.first_stage, "by_rank": (model.ranked or model).first_stage},
     )
     return ModelAnswer(id=model.name, created=model.opened, order=facts)
+
+
+# -- the explorer: its files and its embedded examples
+
+
+class Example(BaseModel):
+    collection: str
+    query: str
+    documents: list[str]
+
+
+@cache
+def examples() -> list[Example]:
+    """Queries of the embedded collections with their first candidates."""
+    offered: list[Example] = []
+    for name, count in EXAMPLES:
+        for instance in islice(open_collection(name).instances(), count):
+            texts = [collapse(f"{c.title}: {c.text}" if c.title else c.text)[:CHARS] for c in instance.pool[:POOL]]
+            offered.append(Example(collection=name, query=collapse(instance.query), documents=texts))
+    return offered
+
+
+async def serve_file(request: Request) -> Response:
+    name, kind = FILES[request.url.path]
+    return Response((WEB / name).read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+for path in FILES:
+    pages.add_api_route(path, serve_file)
+
+
+@pages.get("/v1/examples")
+def offer_examples() -> list[Example]:
+    return examples()

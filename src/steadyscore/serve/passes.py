@@ -48,8 +48,8 @@ class Job:
     exclusive_key: int | None
     """Passes with the same one do not overlap; None: any number of passes."""
     model: str
-    taken: int = 0
-    """Windows that are in a pass, or were."""
+    next_item: int = 0
+    """The place of the first window that is in no pass yet."""
     results: dict[int, Any] = field(default_factory=dict)
     future: Future[list[Any]] = field(default_factory=Future)
     tokens: int = 0

@@ -1,4 +1,4 @@
-"""The rerank requests and answers of others, to the key: Jina, Cohere, TEI, vLLM and what they share.
+"""The rerank requests and answers of others, to the key: Jina, Cohere, Voyage, TEI, vLLM and what they share.
 
 They ignore fields they do not know, and so do these shapes. Refused is what would give another answer than was asked for; every
 other field of theirs (`user`, `priority`, `request_id`, `cache_salt`, `padding`, `mm_processor_kwargs`: there are no images) is
@@ -10,15 +10,16 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Collection
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..errors import InputError
 from ..machine.schemas import Count, Flag, Natural, Words
-from ..measures.ranking import ranking
-from .shapes import Document, Documents, Order, OrderAnswer, Query, ScoredPool, Text, Usage
+from ..terms import JsonObject
+from .service import ScoredPool
+from .shapes import Document, Documents, Instruction, Order, OrderAnswer, Query, Text, Usage, text_of
 
 UNHONOURED: dict[str, dict[str, tuple[Any, ...]]] = {
     "title and text are read, in this order": {"rank_fields": (["text"], ["title", "text"])},
@@ -31,8 +32,8 @@ UNHONOURED: dict[str, dict[str, tuple[Any, ...]]] = {
         "use_activation": (True,), "activation": (True,), "softmax": (True,), "raw_scores": (False,),
     },
     "the prompt is the server's; say instruction": {"chat_template": (), "chat_template_kwargs": ({},)},
-    "say top_n": {"top_k": ()},
     "say return_documents": {"return_text": (False,)},
+    "say top_n": {"top_k": ()},
     "there are none": {"return_embeddings": (False,)},
 }  # fmt: skip
 """What to say, and each field with the values that ask for nothing else than what is done anyway."""
@@ -47,7 +48,7 @@ Direction = Annotated[Literal["left", "right", "Left", "Right"], AfterValidator(
 """TEI takes both spellings."""
 
 
-def unhonoured_mistakes(body: dict[str, Any], known: Collection[str]) -> list[str]:
+def unhonoured_mistakes(body: JsonObject, known: Collection[str]) -> list[str]:
     """A sentence for each of these fields in a body, other than those that its shape knows."""
     return [
         f"{name} is not honoured here: {words}. Leave it out"
@@ -61,14 +62,13 @@ class ForeignRequest(BaseModel):
     """What the shapes of others share."""
 
     model: Words | None = None
-    instruction: Words | None = Field(
-        default=None, max_length=20_000, description="What counts as relevant, for a model whose prompt says so; else refused."
-    )
+    instruction: Instruction | None = None
 
     @model_validator(mode="before")
     @classmethod
     def refuse_unhonoured(cls, value: Any) -> Any:
-        if isinstance(value, dict) and (mistakes := unhonoured_mistakes(value, cls.model_fields)):
+        known = cls.model_fields.keys() - {"truncation"}  # declared to tell a request of Voyage's, and not honoured
+        if isinstance(value, dict) and (mistakes := unhonoured_mistakes(value, known)):
             raise PydanticCustomError("unhonoured", "{mistakes}", {"mistakes": "; ".join(mistakes)})
         return value
 
@@ -84,17 +84,43 @@ class RerankRequest(ForeignRequest):
 
     query: Query
     top_n: Count | None = None
+    top_k: Count | None = Field(default=None, description="Voyage's name of top_n.")
     max_tokens_per_doc: Natural | None = Field(default=None, description=TOKENS_PER_DOCUMENT)
     order: Order | None = None
     default_tokens: ClassVar[int | None] = None
     """Tokens read of each document where the request names none; None: as many as the server reads."""
 
+    @model_validator(mode="after")
+    def check_one_number(self) -> Self:
+        if None not in (self.top_n, self.top_k) and self.top_n != self.top_k:
+            raise PydanticCustomError("either", "top_n and top_k are two names of one number. Give one of them")
+        return self
+
+    @property
+    def top(self) -> int | None:
+        """Documents that are asked for; None: all of them."""
+        return self.top_n or self.top_k or None
+
     def rows(self, pool: ScoredPool, documents: bool = False) -> list[Ranked]:
-        """The first `top_n` documents, best first; all of them where it is 0 or None."""
         return [
-            Ranked(index=i, relevance_score=float(pool.scores[i]), document=pool.text(i) if documents else None)
-            for i in ranking(pool.scores)[: self.top_n or None].tolist()
+            Ranked(index=i, relevance_score=score, document=text_of(pool.instance, i) if documents else None)
+            for i, score in self.best(pool)
         ]
+
+    def best(self, pool: ScoredPool) -> list[tuple[int, float]]:
+        """The documents that are asked for and their scores, best first."""
+        scores = pool.scores
+        return [(i, float(scores[i])) for i in pool.ranked[: self.top]]
+
+    def told(self, pool: ScoredPool) -> OrderAnswer | None:
+        """What is said about the presentations, where the request has `order`."""
+        return None if self.order is None else self.order.answer(pool)
+
+
+class VoyageRanked(BaseModel):
+    index: int
+    relevance_score: float
+    document: str | None = None
 
 
 class JinaAnswer(BaseModel):
@@ -102,18 +128,39 @@ class JinaAnswer(BaseModel):
     object: Literal["list"] = "list"
     usage: Usage
     results: list[Ranked]
+    data: list[VoyageRanked] | None = Field(default=None, description="The same, where the request has a field of Voyage's.")
     order: OrderAnswer | None = None
 
 
 class JinaRequest(RerankRequest):
-    """POST /v1/rerank."""
+    """POST /v1/rerank: Jina's, and Voyage's."""
 
     documents: Documents
     return_documents: Flag = True
+    truncation: Literal[True] | None = Field(
+        default=None, description="Voyage's: documents are always cut to what the server reads."
+    )
 
     def answer(self, pool: ScoredPool) -> JinaAnswer:
-        rows = self.rows(pool, self.return_documents)
-        return JinaAnswer(model=pool.model.name, usage=pool.usage, results=rows, order=pool.order)
+        return JinaAnswer(
+            model=pool.model.name,
+            usage=Usage(total_tokens=pool.tokens),
+            results=self.rows(pool, self.return_documents),
+            data=self.voyage_rows(pool) if self.is_of_voyage else None,
+            order=self.told(pool),
+        )
+
+    @property
+    def is_of_voyage(self) -> bool:
+        return self.top_k is not None or self.truncation is not None
+
+    def voyage_rows(self, pool: ScoredPool) -> list[VoyageRanked]:
+        """Voyage gives no documents unless they are asked for."""
+        named = self.return_documents and "return_documents" in self.model_fields_set
+        return [
+            VoyageRanked(index=i, relevance_score=score, document=pool.instance.pool[i].text if named else None)
+            for i, score in self.best(pool)
+        ]
 
 
 class BilledUnits(BaseModel):
@@ -124,15 +171,20 @@ class ApiVersion(BaseModel):
     version: str = "2"
 
 
+class Tokens(BaseModel):
+    input_tokens: int
+
+
 class Meta(BaseModel):
     api_version: ApiVersion = Field(default_factory=ApiVersion)
     billed_units: BilledUnits = Field(default_factory=BilledUnits)
+    tokens: Tokens | None = None
 
 
 class CohereAnswer(BaseModel):
     id: str
     results: list[Ranked]
-    meta: Meta = Field(default_factory=Meta)
+    meta: Meta
     order: OrderAnswer | None = None
 
 
@@ -146,7 +198,8 @@ class CohereRequest(RerankRequest):
     default_tokens: ClassVar[int | None] = COHERE_TOKENS
 
     def answer(self, pool: ScoredPool) -> CohereAnswer:
-        return CohereAnswer(id=str(uuid.uuid4()), results=self.rows(pool), order=pool.order)
+        meta = Meta(tokens=Tokens(input_tokens=pool.tokens))
+        return CohereAnswer(id=str(uuid.uuid4()), results=self.rows(pool), meta=meta, order=self.told(pool))
 
 
 class TeiRanked(BaseModel):
@@ -170,8 +223,8 @@ class TeiRequest(RerankRequest):
     def answer(self, pool: ScoredPool) -> list[TeiRanked]:
         scale = 3.0 if self.raw_scores and pool.model.backend.capabilities.gives == "distribution" else 1.0
         return [
-            TeiRanked(index=i, score=float(scale * pool.scores[i]), text=pool.text(i).text if self.return_text else None)
-            for i in ranking(pool.scores)[: self.top_n or None].tolist()
+            TeiRanked(index=i, score=scale * score, text=pool.instance.pool[i].text if self.return_text else None)
+            for i, score in self.best(pool)
         ]
 
 
@@ -196,9 +249,9 @@ class UnionRequest(RerankRequest):
         return UnionAnswer(
             id=f"rerank-{uuid.uuid4().hex}",
             model=pool.model.name,
-            usage=pool.usage,
+            usage=Usage(total_tokens=pool.tokens),
             results=self.rows(pool, self.return_documents),
-            order=pool.order,
+            order=self.told(pool),
         )
 
 

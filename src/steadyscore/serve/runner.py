@@ -13,15 +13,14 @@ from starlette.exceptions import HTTPException
 
 from ..engines.http import TooLong
 from ..errors import InputError, UnusableScorer, WindowTooLong
-from ..measures.settling import DecisionRule, ThresholdRule, TopKRule
+from ..measures.settling import DecisionRule
 from ..runs.table import Scored
 from ..terms import Array, Instance
-from ..window.presentation import permutations
 from .batcher import Admission, Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
 from .monitor import Monitor
 from .operations import Metrics, log_fault
-from .service import Model, Service, content_order
-from .shapes import Document, Order, ScoredPool, Usage, order_answer
+from .service import Model, Presentations, ScoredPool, Service
+from .shapes import Document, Usage
 
 T = TypeVar("T")
 POLL = 0.25
@@ -107,54 +106,40 @@ class RequestRunner:
         log_fault("engine failed", fault, model=model.name)
         return EngineFailed(f"the scorer of {model.name} failed ({type(fault).__name__}). The log names the place.")
 
-    def record_scores(
-        self, model: Model, instance: Instance, rule: DecisionRule | None, scores: Array, presentations: int, width: int | None
-    ) -> None:
-        """Count ties for the metrics, and offer a pool that was scored in one order to the stability monitor."""
-        self.metrics.ties.labels(model.name).inc(int((np.diff(np.sort(scores)) == 0).sum()))
-        self.metrics.neighbours.labels(model.name).inc(len(scores) - 1)
-        if presentations == 1:
-            self.monitor.offer(model, instance, rule, scores, width)
-
     async def score_pool(
         self,
         request: Request,
         model: Model,
         instance: Instance,
-        order: Order | None,
-        top: int | None,
+        asked: Presentations,
+        *,
+        decision: DecisionRule | None = None,
+        implied: DecisionRule | None = None,
         cut: Callable[[Instance, Array], Instance] = lambda instance, orders: instance,
     ) -> ScoredPool:
-        """One pool scored as `order` says, by default once in the order given. `cut` shortens what is read of it."""
-        asked = order or Order()
-        self.check_permutations(asked.permutations)
-        orders = presented_orders(instance, asked)
-        windows = self.service.count_windows(model, len(instance.pool), len(orders), asked.width)
+        """One pool as it is asked for, no further than a decision takes. `cut` shortens what is read.
+
+        implied  the decision that somebody takes with the scores, for the stability monitor
+        """
+        self.check_permutations(asked.count)
+        n, orders = len(instance.pool), asked.orders(instance)
+        windows = self.service.count_windows(model, n, asked.count, asked.width)
 
         def work(admission: Admission) -> tuple[Instance, Scored]:
             read = cut(instance, orders)
-            return read, self.service.score_orders(model, admission, read, orders, asked.width)
+            return read, self.service.present(model, admission, read, orders, asked, decision)
 
-        (read, scored), usage = await self.run(request, model, len(instance.pool), windows, work)
-        scores = scored.scores.mean(axis=0)
-        rule = monitored_rule(asked.threshold, top, len(scores))
-        self.record_scores(model, read, rule, scores, len(orders), asked.width)
-        return ScoredPool(model, instance, scores, None if order is None else order_answer(model, scored, asked), usage)
-
-
-def presented_orders(instance: Instance, asked: Order) -> Array:
-    """The orders (P, n) that a pool is presented in."""
-    n = len(instance.pool)
-    if asked.permutations > 1:
-        return permutations(n, asked.permutations, seed=asked.seed, query_id=instance.query)
-    return (content_order(instance) if asked.canonical else np.arange(n))[None]
-
-
-def monitored_rule(threshold: float | None, top: int | None, n: int) -> DecisionRule | None:
-    """The decision that a rerank request implies; None where it takes all documents."""
-    if threshold is not None:
-        return ThresholdRule(threshold)
-    return TopKRule(top) if top and top < n else None
+        (read, scored), usage = await self.run(request, model, n, windows, work)
+        pool = ScoredPool(model, instance, asked, scored, usage.total_tokens)
+        presentations = len(scored.scores)
+        request.state.facts["presentations"] = presentations
+        self.metrics.presentations.labels(model.name).inc(presentations)
+        self.metrics.spared.labels(model.name).inc(asked.count - presentations)
+        self.metrics.ties.labels(model.name).inc(int((np.diff(np.sort(pool.scores)) == 0).sum()))
+        self.metrics.neighbours.labels(model.name).inc(n - 1)
+        if asked.count == 1:
+            self.monitor.offer(model, read, decision or implied, pool.scores, asked.width)
+        return pool
 
 
 async def runner_of(request: Request) -> RequestRunner:

@@ -9,31 +9,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..engines import EngineOptions, Grader, Reranker
+from ..engines.local.shared import SharedBases
 from ..errors import InputError
+from ..measures.decomposition import slot_profile
 from ..measures.measurement import measure
-from ..measures.places import slot_profile
+from ..measures.ranking import ranking
 from ..measures.registry import MEASURES
-from ..measures.settling import DecisionRule, Stability, stability, stopping_points
+from ..measures.settling import DecisionRule, Stability, stability
 from ..measures.threshold import Threshold
-from ..models.adapter import card_of, prompt_mistakes, refuse_mismatches
+from ..models.adapter import adapter_of, card_of, prompt_mistakes, refuse_mismatches
 from ..models.card import CardCutoff, TrainedSettings
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..runs.table import FIRST_STAGE, Scored
-from ..scoring.mitigations import mitigate
+from ..scoring.adaptive import USUAL_RULE, Stopped, for_pool, parse_rule, present_until_decided
+from ..scoring.mitigations import Named, mitigate, parse_mitigation
+from ..scoring.presented import Presented
 from ..scoring.scorer import PoolScorer, Scorer, Settings
 from ..tasks import TASKS, Task
 from ..terms import Array, Candidate, Instance, Prompt
 from ..window.presentation import permutations, windows
 from .batcher import Admission, Batcher, batched_backend
 from .settings import Limits, ModelOptions
-from .shared_base import SharedBases
-
-Stopped = Literal["settled", "budget", "order_free"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Model:
     """Overlap of the sets this cutoff retains under reordering, as the adapter's card measured it."""
     first_stage: int | None = None
     """Percentage of a score that a document's rank makes up, or where it carries none its place in the request."""
+    mitigation: Named | None = None
+    """How often it presents a pool where a request does not say; None: once."""
     ranked: Model | None = None
     """What answers requests whose documents carry ranks; None: this model."""
     opened: int = field(default_factory=lambda: int(time.time()))
@@ -76,6 +79,19 @@ class Model:
             raise InputError(f"{self.name} is told nothing but the query and the documents. Leave out instruction.")
         return replace(model, settings=replace(model.settings, instruction=instruction))
 
+    def presentations(self, asked: Presentations, is_stated: bool) -> Presentations:
+        """What a request asks for, where it states how often; else what the model does by itself."""
+        if is_stated or self.mitigation is None:
+            return asked
+        served = self.mitigation
+        return replace(asked, count=served.number, canonical=True, adaptive=served.mitigation.decides)
+
+    def decision(self, asked: Presentations, stated: DecisionRule | None, n: int) -> DecisionRule | None:
+        """What n documents are presented to decide, of a request that states a decision or none; None: nothing."""
+        if not asked.adaptive:
+            return None
+        return stated or for_pool(parse_rule(USUAL_RULE) if self.mitigation is None else self.mitigation.rule, n)
+
     def scorer(self, backend: Grader | Reranker | None = None, width: int | None = None) -> Scorer:
         """A scorer that presents pools as this model does, on its own backend or on one that stands for it."""
         return Scorer(backend or self.backend, self.task, replace(self.settings, width=width) if width else self.settings)
@@ -94,22 +110,24 @@ def open_model(
 ) -> Model:
     """Open an address for serving. An adapter is presented as its card says it was trained; what is asked for overrides it."""
     asked = asked or ModelOptions()
+    served = None if asked.mitigation is None else served_mitigation(asked.mitigation)
     # Windows of different queries share a pass only where no prefix is computed apart from them.
     options = replace(options or EngineOptions(), share_prefix=False)
     backend = (bases or SharedBases()).open(address, options)
     if not isinstance(backend, Grader | Reranker):
         raise InputError(f"{address} replays stored scores and cannot score the documents of a request. Serve another scorer.")
-    adapter = backend.identity().get("adapter")
+    adapter = adapter_of(backend.identity())
     card = card_of(address) if adapter else None
-    fitted = (card and card.get("cutoff")) or CardCutoff()
+    fitted = (card and card.cutoff) or CardCutoff()
     model = Model(
         name,
         address,
         backend,
-        TASKS[asked.task or (card["task"] if card else "passage_reranking")],
-        _settings(asked, card["settings"] if card else {}, is_whole=isinstance(backend, Reranker)),
-        cutoff=fitted.get("value") if asked.cutoff is None else asked.cutoff,
-        expected_overlap=fitted.get("overlap") if asked.cutoff is None else None,
+        TASKS[asked.task or (card.task if card else "passage_reranking")],
+        _settings(asked, card.settings if card else {}, is_whole=isinstance(backend, Reranker)),
+        cutoff=fitted.value if asked.cutoff is None else asked.cutoff,
+        expected_overlap=fitted.overlap if asked.cutoff is None else None,
+        mitigation=served,
     )
     # a card's cutoff was fitted on the adapter's own scores
     mixed = replace(model, first_stage=asked.first_stage or FIRST_STAGE_SHARE, cutoff=asked.cutoff, expected_overlap=None)
@@ -119,10 +137,18 @@ def open_model(
         scorer = model.scorer()
         probe = scorer.prompt(instance_of("probe", ["probe"]), windows([0], 1)[0])
         assert isinstance(probe, Prompt)  # adapters are on engines
-        refuse_mismatches(
-            prompt_mistakes(adapter, scorer.identity()["prompt_hash"], probe.grade_tokens), options.allow_base_mismatch
-        )
+        refuse_mismatches(prompt_mistakes(adapter, scorer.prompt_hash, probe.grade_tokens), options.allow_base_mismatch)
     return model
+
+
+def served_mitigation(name: str) -> Named:
+    """A mitigation that a server offers: the mean of some presentations, and no more of them than a request may ask for."""
+    served, most = parse_mitigation(name), Limits().permutations
+    if served.label.partition(":")[0] not in ("adaptive", "self-consistency"):
+        raise InputError(f"a server does not offer {name}. Give adaptive:K or self-consistency:K.")
+    if served.number > most:
+        raise InputError(f"{name} presents a pool {served.number:,} times, the server takes {most:,}.")
+    return served
 
 
 def _settings(asked: ModelOptions, trained: TrainedSettings, *, is_whole: bool) -> Settings:
@@ -133,18 +159,76 @@ def _settings(asked: ModelOptions, trained: TrainedSettings, *, is_whole: bool) 
     return Settings(**known | {"fit": asked.fit, "label_mass": False} | stated)
 
 
-class ScoredDecision(NamedTuple):
-    """The scores that a decision is taken on, and how stable it is."""
+@dataclass(frozen=True, slots=True)
+class Presentations:
+    """How a request asks for its pool to be presented."""
 
-    scores: Array
-    """(n,) mean over the presentations."""
-    grades: Array | None
-    """(n, 4)"""
-    permutations: int
-    stability: Stability | None = None
-    """None where it was not asked for."""
-    stopped: Stopped | None = None
-    """Why no further permutation was scored; None where stability was not asked for."""
+    count: int = 1
+    """1: once, in the order given. More: random orders, whose mean counts."""
+    seed: int = 0
+    width: int | None = None
+    canonical: bool = False
+    """In orders that depend on the documents alone, however they came."""
+    adaptive: bool = False
+    """Only until the decision is taken."""
+
+    @property
+    def ties_by_content(self) -> bool:
+        """Whether equal scores too are put in an order that depends on the documents alone."""
+        return self.canonical and self.count > 1
+
+    def orders(self, instance: Instance) -> Array:
+        """(P, n)"""
+        n = len(instance.pool)
+        first = content_order(instance) if self.canonical else np.arange(n)
+        drawn = permutations(n, self.count, seed=self.seed, query_id=instance.query) if self.count > 1 else np.arange(n)[None]
+        return np.asarray(first[drawn])
+
+
+class ScoredPool(NamedTuple):
+    """A pool under the presentations that were made of it."""
+
+    model: Model
+    instance: Instance
+    asked: Presentations
+    scored: Scored
+    tokens: int
+
+    @property
+    def scores(self) -> Array:
+        """(n,) mean over the presentations."""
+        mean: Array = self.scored.scores.mean(axis=0)
+        return mean
+
+    @property
+    def ties(self) -> Array:
+        """(n,) the documents as equal ones follow each other."""
+        return content_order(self.instance) if self.asked.ties_by_content else np.arange(len(self.instance.pool))
+
+    @property
+    def ranked(self) -> list[int]:
+        """Documents, best first."""
+        best: list[int] = self.ties[ranking(self.scores[self.ties])].tolist()
+        return best
+
+    @property
+    def grades(self) -> Array | None:
+        """(n, 4) mean over the presentations, where the scorer gives a distribution."""
+        return None if self.scored.grades is None else self.scored.grades.mean(axis=0)
+
+    @property
+    def stopped(self) -> Stopped:
+        """Why no further presentation was made."""
+        if self.model.is_order_free(self.asked.width):
+            return "order_free"
+        return "settled" if len(self.scored.scores) < self.asked.count else "budget"
+
+    def stability(self, rule: DecisionRule) -> Stability | None:
+        """How settled a decision is; None where one presentation was asked for."""
+        if self.asked.count == 1:
+            return None
+        steady = stability(self.scored.scores, rule)
+        return steady._replace(settled=np.ones(len(self.scores), bool)) if self.stopped == "order_free" else steady
 
 
 class PoolAudit(NamedTuple):
@@ -223,7 +307,7 @@ class Service:
 
     def score_orders(
         self, model: Model, admission: Admission, instance: Instance, orders: Array, width: int | None = None, first: int = 0
-    ) -> Scored:
+    ) -> Presented:
         """Scores under several orders (P, n); columns stand in the order of the request."""
         scorer = model.pool_scorer(batched_backend(model.backend, self.batcher, admission), width)
         if model.first_stage and instance.pool[0].rank:
@@ -232,44 +316,27 @@ class Service:
 
     def score_pools(self, model: Model, admission: Admission, instances: Sequence[Instance]) -> list[Array]:
         """Scores of several pools, each once in the order given; their windows are queued together."""
-        if len(instances) == 1:  # with its share of the first stage, which pairs do not have
-            return [self.score_orders(model, admission, instances[0], np.arange(len(instances[0].pool))[None]).scores[0]]
         return model.scorer(batched_backend(model.backend, self.batcher, admission)).score_pools(instances)
 
-    def decide(
+    def present(
         self,
         model: Model,
         admission: Admission,
         instance: Instance,
-        rule: DecisionRule,
-        count: int,
-        *,
-        adaptive: bool = True,
-        seed: int = 0,
-        width: int | None = None,
-    ) -> ScoredDecision:
-        """One presentation in the order given, or `count` random ones, adaptively: stop when every role is settled."""
-        n = len(instance.pool)
-        if count == 1:
-            once = self.score_orders(model, admission, instance, np.arange(n)[None], width)
-            return ScoredDecision(once.scores[0], None if once.grades is None else once.grades[0], 1)
-        orders = permutations(n, count, seed=seed, query_id=instance.query)
-        stopped: Stopped = "order_free" if model.is_order_free(width) else "budget"
-        stops = [1] if stopped == "order_free" else stopping_points(count) if adaptive else [count]
-        scores, grades = np.empty((0, n)), None
-        for stop in stops:
-            more = self.score_orders(model, admission, instance, orders[len(scores) : stop], width)
-            scores = np.vstack([scores, more.scores])
-            if more.grades is not None:
-                grades = more.grades if grades is None else np.concatenate([grades, more.grades])
-            steady = stability(scores, rule, len(stops))
-            if adaptive and stopped == "budget" and steady.settled.all():
-                stopped = "settled"
-                break
-        if stopped == "order_free":
-            steady = steady._replace(settled=np.ones(n, bool))
-        mean = None if grades is None else grades.mean(axis=0)
-        return ScoredDecision(scores.mean(axis=0), mean, len(scores), steady, stopped)
+        orders: Array,
+        asked: Presentations,
+        decision: DecisionRule | None = None,
+    ) -> Scored:
+        """A pool under these orders; where a decision is to be taken, no further than it and the scorer need."""
+
+        def score(rows: Array, first: int) -> Presented:
+            return self.score_orders(model, admission, instance, rows, asked.width, first)
+
+        if decision is not None and model.is_order_free(asked.width):
+            return score(orders[:1], 0)
+        if decision is None or not asked.adaptive:
+            return score(orders, 0)
+        return present_until_decided(score, orders[None], decision).scored
 
     def audit_pool(
         self,

@@ -11,12 +11,8 @@ from typing import Literal
 
 from ..errors import InputError, UsageError
 from ..machine.bounds import Percentage, Positive, Share
+from ..machine.threads import cores
 from ..terms import PromptStyle
-
-
-def cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_workers() -> int:
@@ -76,6 +72,9 @@ class ModelOptions:
     first_stage: Percentage | None = None
     """Percentage of each score that a document's `rank` in the request makes up, or where it carries none its place there; 0:
     never (default: 30 by `rank` for smollm2-135m-set, else 0)."""
+    mitigation: str | None = None
+    """Present every pool several times, in orders that depend on its documents alone: self-consistency:K, or adaptive:K until
+    the decision is taken that the request states, else adaptive:K:cutoff=0.5, top=3, share=0.3 or pair (default: once)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def known_hosts(settings: ServerSettings) -> frozenset[str] | None:
 
 
 def host_name(header: str) -> str:
-    """The name or address in a Host header, without the port and the brackets of an IPv6 address; one that is no host, whole."""
+    """The name or address in a Host header, without the port and the brackets of an IPv6 address; what is not a host, whole."""
     host = re.fullmatch(r"(?:\[([0-9a-f:.]*)\]|([^\s:@/?#\[\]]*))(?::\d*)?", header.lower())
     return (host[1] or host[2] or "") if host else header
 

@@ -6,7 +6,7 @@ that nobody knows. A key that was not asked for is left out, never null.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -23,11 +23,12 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ..machine.schemas import Closed, Count, Flag, Real, Seed, Words, check_characters, check_whole
-from ..measures.ranking import ranking, unless_nan
-from ..measures.settling import DecisionRule, PairRule, ThresholdRule, TopKRule, distances, outcome, roles
+from ..measures.ranking import unless_nan
+from ..measures.settling import DecisionRule, PairRule, Stability, ThresholdRule, TopKRule, distances, outcome, roles
 from ..runs.table import Scored
-from ..terms import Array, Instance
-from .service import Model, ScoredDecision, Stopped
+from ..scoring.adaptive import ShareRule, Stopped, for_pool
+from ..terms import Instance
+from .service import Model, Presentations, ScoredPool
 
 
 def check_true(value: Any) -> Any:
@@ -42,6 +43,9 @@ DOCUMENTS: list[Any] = [
     "Lisbon is the capital of Portugal.",
     "Bread rises because yeast makes gas.",
     "The Tagus reaches the sea near Lisbon.",
+]
+Instruction = Annotated[
+    Words, Field(max_length=20_000, description="What counts as relevant, for a model whose prompt says so; else refused.")
 ]
 LARGEST_BUDGET = 10**9
 """More documents than any request has; a number in JSON may be larger than an array index."""
@@ -59,6 +63,7 @@ class Document(BaseModel):
 Documents = Annotated[list[Words | Document], Field(min_length=1, fail_fast=True, examples=[DOCUMENTS])]
 
 
+ADAPTIVE = "Stop when the rest is expected to change the role of at most 2 % of the documents."
 SEVERAL_CANONICAL: dict[str, Any] = {
     "properties": {"canonical": {"const": True}, "permutations": {"minimum": 2}},
     "required": ["canonical", "permutations"],
@@ -78,6 +83,10 @@ class Order(Closed):
     width: Count | None = Field(default=None, description="Documents per prompt.")
     threshold: Real | None = Field(default=None, description="Also say which documents this cutoff retains.")
     distribution: Flag = Field(default=False, description="Also give P(grade) for the grades 0 to 3.")
+    adaptive: Flag = Field(
+        default=False,
+        description=f"{ADAPTIVE} What decides is `threshold`, else `top_n`, else the server's own decision.",
+    )
 
     @model_validator(mode="after")
     def check_one_presentation(self) -> Order:
@@ -85,42 +94,72 @@ class Order(Closed):
             raise PydanticCustomError("canonical", "canonical is one order and permutations are several. Give one of the two")
         return self
 
+    def presentations(self, model: Model) -> Presentations:
+        asked = Presentations(self.permutations, self.seed, self.width, self.canonical, self.adaptive)
+        return model.presentations(asked, "permutations" in self.model_fields_set)
+
+    def answer(self, pool: ScoredPool) -> OrderAnswer:
+        scores, grades, n = pool.scored.scores, pool.grades, len(pool.scores)
+        several = len(scores) > 1
+        return OrderAnswer(
+            permutations=len(scores),
+            width=self.width or pool.model.width_for(n),
+            tie_rule="content" if pool.asked.ties_by_content else "index",
+            presentation="permuted" if pool.asked.count > 1 else "canonical" if self.canonical else "given",
+            asked=pool.asked.count if pool.asked.adaptive else None,
+            stopped=pool.stopped if pool.asked.adaptive else None,
+            first_stage=pool.model.first_stage,
+            threshold=self.threshold,
+            retained=None if self.threshold is None else outcome(pool.scores, ThresholdRule(self.threshold), pool.ties).kept,
+            sd=scores.std(axis=0, ddof=1).tolist() if several else None,
+            grades=grades.tolist() if self.distribution and grades is not None else None,
+        )
+
 
 class Threshold(Closed):
     threshold: Real
 
-    @property
-    def rule(self) -> DecisionRule:
+    def rule(self, n: int) -> DecisionRule:
         return ThresholdRule(self.threshold)
 
 
 class TopK(Closed):
     top_k: Count
 
-    @property
-    def rule(self) -> DecisionRule:
+    def rule(self, n: int) -> DecisionRule:
         return TopKRule(min(self.top_k, LARGEST_BUDGET))
+
+
+class Share(Closed):
+    share: Real = Field(gt=0, lt=1, description="Of the documents, rounded, at least one.")
+
+    def rule(self, n: int) -> DecisionRule:
+        return for_pool(ShareRule(self.share), n)
 
 
 class Pair(Closed):
     pair: Annotated[Literal[True], BeforeValidator(check_true)]
 
-    @property
-    def rule(self) -> DecisionRule:
+    def rule(self, n: int) -> DecisionRule:
         return PairRule()
 
 
 def decision_kind(value: Any) -> str | None:
     """Which decision an object asks for, by its only key; None where it is none, or several."""
-    kinds = {"threshold": "Threshold", "top_k": "TopK", "pair": "Pair"}
+    kinds = {"threshold": "Threshold", "top_k": "TopK", "share": "Share", "pair": "Pair"}
     named = [kinds[key] for key in kinds if isinstance(value, dict) and key in value]
     return named[0] if len(named) == 1 else None
 
 
 DecisionShape = Annotated[
-    Annotated[Threshold, Tag("Threshold")] | Annotated[TopK, Tag("TopK")] | Annotated[Pair, Tag("Pair")],
+    Annotated[Threshold, Tag("Threshold")]
+    | Annotated[TopK, Tag("TopK")]
+    | Annotated[Share, Tag("Share")]
+    | Annotated[Pair, Tag("Pair")],
     Discriminator(
-        decision_kind, custom_error_type="decision", custom_error_message="give an object with one of threshold, top_k and pair"
+        decision_kind,
+        custom_error_type="decision",
+        custom_error_message="give an object with one of threshold, top_k, share and pair",
     ),
 ]
 
@@ -129,32 +168,65 @@ ASK: dict[str, Any] = {"query": "what is the capital of portugal", "documents": 
 DECIDE_EXAMPLES: list[Any] = [ASK | {"decision": {"threshold": 0.5}}, ASK | {"decision": {"top_k": 1}, "permutations": 8}]
 
 
-class DecideRequest(Closed):
-    """POST /v1/decide."""
+class PoolRequest(Closed):
+    """What our own requests share."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": DECIDE_EXAMPLES})
     model: Words | None = None
     query: Query
     documents: Documents
+    instruction: Instruction | None = None
+    seed: Seed = 0
+    width: Count | None = None
+
+
+class DecideRequest(PoolRequest):
+    """POST /v1/decide."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": DECIDE_EXAMPLES})
     decision: DecisionShape | None = Field(
         default=None, description="Without one: the model's own cutoff, where its card has one."
     )
     permutations: Count = Field(default=1, description="1: the order given. More: random orders, whose mean decides.")
-    adaptive: Flag = Field(default=True, description="Stop when every document's membership is settled.")
-    seed: Seed = 0
-    width: Count | None = None
+    adaptive: Flag = Field(default=True, description=ADAPTIVE)
     return_documents: Flag = False
 
+    def presentations(self, model: Model) -> Presentations:
+        asked = Presentations(self.permutations, self.seed, self.width, adaptive=self.adaptive)
+        return model.presentations(asked, "permutations" in self.model_fields_set)
 
-class AuditRequest(Closed):
+    def answer(self, pool: ScoredPool, rule: DecisionRule) -> DecideAnswer:
+        """The decision, and every document, best first."""
+        scores, grades, steady = pool.scores, pool.grades, pool.stability(rule)
+        role, away = np.empty(len(scores), int), distances(scores, rule)
+        role[pool.ties] = roles(scores[pool.ties], rule)
+        names = PAIR_ROLES if isinstance(rule, PairRule) else SET_ROLES
+        rows = [
+            Decided(
+                index=i,
+                score=float(scores[i]),
+                role=names[int(role[i])],
+                distance=None if away is None else float(away[i]),
+                grades=None if grades is None else grades[i].tolist(),
+                agreement=None if steady is None else float(steady.by_document[i]),
+                settled=None if steady is None else bool(steady.settled[i]),
+                document=text_of(pool.instance, i) if self.return_documents else None,
+            )
+            for i in pool.ranked
+        ]
+        expected = pool.model.expected_overlap if self.decision is None else None
+        return DecideAnswer(
+            model=pool.model.name,
+            decision=Outcome(**asdict(outcome(scores, rule, pool.ties)), expected_overlap=expected),
+            results=rows,
+            stability=None if steady is None else stability_answer(pool, steady),
+            usage=Usage(total_tokens=pool.tokens),
+        )
+
+
+class AuditRequest(PoolRequest):
     """POST /v1/audit: one pool under M permutations."""
 
-    model: Words | None = None
-    query: Query
-    documents: Documents
     permutations: Annotated[int, Field(ge=2), BeforeValidator(check_whole)] = 10
-    seed: Seed = 0
-    width: Count | None = None
     threshold: Real | None = Field(default=None, description="Cutoff of the threshold measures; without one, the model's own.")
 
 
@@ -203,8 +275,12 @@ class OrderAnswer(BaseModel):
 
     permutations: int
     width: int
-    tie_rule: Literal["index"] = Field(default="index", description="Equal scores stand in the order of the request.")
+    tie_rule: Literal["index", "content"] = Field(
+        default="index", description="Equal scores stand in the order of the request, or by a hash of title and text."
+    )
     presentation: Literal["given", "canonical", "permuted"]
+    asked: int | None = Field(default=None, description="Presentations that there would be at most, where they are adaptive.")
+    stopped: Stopped | None = None
     first_stage: int | None = Field(default=None, description="Percentage of each score that is the first stage's rank.")
     threshold: float | None = None
     retained: list[int] | None = None
@@ -212,21 +288,6 @@ class OrderAnswer(BaseModel):
         default=None, description="Standard deviation of each document's score over the permutations, by index."
     )
     grades: list[list[float]] | None = Field(default=None, description="P(grade) of each document, by index.")
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredPool:
-    """What the answer to a rerank request is made of."""
-
-    model: Model
-    instance: Instance
-    scores: Array
-    """(n,) mean over the presentations."""
-    order: OrderAnswer | None
-    usage: Usage
-
-    def text(self, i: int) -> Text:
-        return Text(text=self.instance.pool[i].text)
 
 
 Role = Literal["kept", "dropped", "chosen", "rejected", "neither"]
@@ -298,57 +359,15 @@ class AuditAnswer(BaseModel):
 # -- from arrays to answers
 
 
-def order_answer(model: Model, scored: Scored, asked: Order) -> OrderAnswer:
-    """What the answer says under `order`."""
-    presentations, n = scored.scores.shape
-    retained = None
-    if asked.threshold is not None:
-        retained = outcome(scored.scores.mean(axis=0), ThresholdRule(asked.threshold)).kept
-    return OrderAnswer(
-        permutations=presentations,
-        width=asked.width or model.width_for(n),
-        presentation="permuted" if presentations > 1 else "canonical" if asked.canonical else "given",
-        first_stage=model.first_stage,
-        threshold=asked.threshold,
-        retained=retained,
-        sd=scored.scores.std(axis=0, ddof=1).tolist() if presentations > 1 else None,
-        grades=scored.grades.mean(axis=0).tolist() if asked.distribution and scored.grades is not None else None,
-    )
+def text_of(instance: Instance, i: int) -> Text:
+    return Text(text=instance.pool[i].text)
 
 
-def outcome_answer(scores: Array, rule: DecisionRule, expected_overlap: float | None) -> Outcome:
-    return Outcome(**asdict(outcome(scores, rule)), expected_overlap=expected_overlap)
-
-
-def decided_rows(decision: ScoredDecision, rule: DecisionRule, instance: Instance, documents: bool) -> list[Decided]:
-    """Every document, best first."""
-    scores, grades, steady = decision.scores, decision.grades, decision.stability
-    role, away = roles(scores, rule), distances(scores, rule)
-    names = PAIR_ROLES if isinstance(rule, PairRule) else SET_ROLES
-    return [
-        Decided(
-            index=int(i),
-            score=float(scores[i]),
-            role=names[int(role[i])],
-            distance=None if away is None else float(away[i]),
-            grades=None if grades is None else grades[i].tolist(),
-            agreement=None if steady is None else float(steady.by_document[i]),
-            settled=None if steady is None else bool(steady.settled[i]),
-            document=Text(text=instance.pool[i].text) if documents else None,
-        )
-        for i in ranking(scores)
-    ]
-
-
-def stability_answer(decision: ScoredDecision, asked: int) -> StabilityAnswer | None:
-    """None where the request asked for one presentation."""
-    if decision.stability is None or decision.stopped is None:
-        return None
-    steady = decision.stability
+def stability_answer(pool: ScoredPool, steady: Stability) -> StabilityAnswer:
     return StabilityAnswer(
-        permutations=decision.permutations,
-        asked=asked,
-        stopped=decision.stopped,
+        permutations=len(pool.scored.scores),
+        asked=pool.asked.count,
+        stopped=pool.stopped,
         agreement=steady.agreement,
         overlap=unless_nan(steady.overlap),
         unsettled=np.flatnonzero(~steady.settled).tolist(),

@@ -61,7 +61,7 @@ def truncate_texts(
     """
     most = model.settings.chars
     if most is None and not isinstance(model.backend, Engine):
-        return instance  # nothing is too long, and a system is shown its texts as they came
+        return instance  # nothing is too long, and a system is shown whole texts
     texts = [shown(candidate, None) for candidate in instance.pool]
     longest = max(map(len, texts))
     if truncate is False and most is not None and longest > most:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..collection import open_collection
 from ..collection.splits import shared_mistakes
@@ -15,12 +15,13 @@ from ..errors import InputError, SteadyscoreError
 from ..machine.disk import is_there, read_json
 from ..machine.places import is_address
 from ..models.embedded import base_address_mistake, base_shape
-from ..scoring.score import Cut, cut_instances
+from ..scoring.config import Cut
+from ..scoring.score import cut_instances
 from .examples import TRAINING_MARKERS, Data, training_data
 from .labels import has_labels
 from .objectives import OBJECTIVES
 from .plan import layer_indices
-from .recipe import TrainConfig, to_json, value_mistakes
+from .recipe import TrainConfig, by_field, to_json, value_mistakes
 
 REQUIRED = ("base", "data", "labels", "out")
 
@@ -30,6 +31,16 @@ def checked_data(config: TrainConfig, processes: int = 1) -> Data:
     if mistakes := config_mistakes(config, processes):
         raise InputError(mistakes)
     return training_data(config)
+
+
+def make_config(values: Mapping[Any, Any]) -> TrainConfig:
+    """A config from a recipe's or the flags' values; unknown keys and wrong values are named all at once."""
+    known, unknown = by_field(values)
+    mistakes = value_mistakes(known)
+    if unknown or mistakes:  # no config comes of it, so what the good values name and is not there is named too
+        usable = TrainConfig(**{name: value for name, value in known.items() if name not in mistakes})
+        raise InputError([*unknown, *mistakes.values(), *place_mistakes(usable)])
+    return TrainConfig(**known)
 
 
 def config_mistakes(config: TrainConfig, processes: int = 1) -> list[str]:
@@ -152,10 +163,10 @@ def _apart_mistake(config: TrainConfig) -> str | None:
     cut = Cut(config.queries, config.pool)
     try:
         source = open_collection(config.data)
-        found = shared_mistakes(config.data, lambda: cut_instances(source.instances(), cut), config.apart_from)
+        mistakes = shared_mistakes(config.data, lambda: cut_instances(source.instances(), cut), config.apart_from)
     except SteadyscoreError as error:
         return str(error)
-    return "\n".join(found) or None
+    return "\n".join(mistakes) or None
 
 
 def _layers_mistake(config: TrainConfig) -> str | None:
@@ -205,8 +216,8 @@ def layer_count_mistake(config: TrainConfig, count: int) -> str | None:
 
 
 def _is_range(text: str) -> bool:
-    found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text)
-    return found is not None and int(found[2] or found[1]) >= int(found[1])
+    parts = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text)
+    return parts is not None and int(parts[2] or parts[1]) >= int(parts[1])
 
 
 # -- what is named must be there

@@ -16,39 +16,61 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from copy import copy
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..machine.disk import atomic, atomic_folder, explaining_os_errors, read_json, remove_folder, remove_leftovers, write_json
 from ..models.adapter import FILES, WEIGHTS, load_tensors
 from ..models.card import Card, write_card
 from ..runs.requests import check_same_command
+from ..terms import JsonObject
 from .held_out import HeldOut
 from .labels import label_contents
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 STEP_FOLDER = re.compile(r"step-(\d{6}|[1-9]\d{6,})")
 
 
-def begin(out: Path, fingerprint: dict[str, Any], **about: Any) -> dict[str, Any]:
-    """The record of a run: a new one, or the one on disk if it was made by the same command."""
-    if record := read_record(out, fingerprint):
-        return record
-    record = {"status": "training", "fingerprint": fingerprint, **about}
+@dataclass(frozen=True, slots=True)
+class TrainRecord:
+    """What train.json says of a run."""
+
+    status: Literal["training", "complete", "collapsed"]
+    fingerprint: JsonObject
+    config: JsonObject = field(default_factory=dict)
+    weight: float | None = None
+    """Of the penalty, in the run's own convention."""
+    command: Sequence[str] = ()
+    versions: JsonObject = field(default_factory=dict)
+    reason: str | None = None
+    """Why it collapsed."""
+
+    def write(self, out: Path) -> None:
+        write_json(out / "train.json", {name: value for name, value in asdict(self).items() if value is not None})
+
+
+def begin(out: Path, record: TrainRecord) -> TrainRecord:
+    """The record of a run: this one, or the one on disk if it was made by the same command."""
+    if known := read_record(out, record.fingerprint):
+        return known
     with explaining_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "train.json", record)
+        record.write(out)
     return record
 
 
-def read_record(out: Path, fingerprint: dict[str, Any]) -> dict[str, Any] | None:
+def read_record(out: Path, fingerprint: JsonObject) -> TrainRecord | None:
     """The record on disk, of a run with this fingerprint; None where no run began there."""
     if not (out / "train.json").exists():
         return None
-    record: dict[str, Any] = read_json(out / "train.json")
+    record = read_json(out / "train.json")
     began = record["fingerprint"]  # earlier versions kept there whatever the card says about its labels
     check_same_command(out, began | {"labels": label_contents(began.get("labels", {}))}, fingerprint)
-    return record
+    return TrainRecord(**{name: value for name, value in record.items() if name in TrainRecord.__dataclass_fields__})
 
 
 def latest(out: Path) -> Path | None:
@@ -74,26 +96,26 @@ def copy_adapter(checkpoint: Path, out: Path) -> None:
 def save(
     out: Path,
     card: Card,
-    adapter: dict[str, Any],
+    adapter: dict[str, Tensor],
     lora: Any,
-    tensors: dict[str, Any],
-    state: dict[str, Any],
+    tensors: dict[str, Tensor],
+    history: Sequence[HeldOut],
     keep: set[int],
 ) -> None:
     """Write a checkpoint, its card included, whole or not at all; then remove those that are not in `keep`."""
     from safetensors.torch import save_file
 
-    root, step = out / "checkpoints", card["steps"]
+    root, step = out / "checkpoints", card.steps
     folder = step_folder(out, step)
     with explaining_os_errors(folder):
         with atomic_folder(folder) as scratch:
             gathered = {name: tensor.contiguous() for name, tensor in sorted(adapter.items())}
             save_file(gathered, scratch / WEIGHTS, metadata={"format": "pt"})
             portable = copy(lora)  # peft names the folder that the base was read from
-            portable.base_model_name_or_path = card["base"]["model"]
+            portable.base_model_name_or_path = card.base.model
             portable.save_pretrained(str(scratch))
             save_file(tensors, scratch / "optimizer.safetensors")
-            write_json(scratch / "state.json", {"step": step, **state})
+            write_json(scratch / "state.json", {"step": step, "history": history})
             write_card(scratch, card)
         for old in steps_on_disk(out):
             if old not in keep | {step}:
@@ -123,8 +145,8 @@ def gather(tensor: Any) -> Any:
     return whole.detach().cpu().clone()
 
 
-def optimizer_tensors(optimizer: Any, named: dict[str, Any], ema: dict[str, Any] | None) -> dict[str, Any]:
-    tensors: dict[str, Any] = {}
+def optimizer_tensors(optimizer: Any, named: dict[str, Tensor], ema: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
     for name, parameter in named.items():
         state = optimizer.state[parameter]
         tensors |= {f"{moment}/{name}": gather(state[moment]) for moment in MOMENTS}
@@ -132,7 +154,7 @@ def optimizer_tensors(optimizer: Any, named: dict[str, Any], ema: dict[str, Any]
     return tensors | {f"ema/{name}": gather(tensor) for name, tensor in (ema or {}).items()}
 
 
-def restore_optimizer(folder: Path, optimizer: Any, named: dict[str, Any], ema: dict[str, Any] | None) -> None:
+def restore_optimizer(folder: Path, optimizer: Any, named: dict[str, Tensor], ema: dict[str, Tensor] | None) -> None:
     """Put the moments (and the EMA) back, each on its parameter's device and shards."""
     remedy = " Delete its folder; the run resumes from the checkpoint before."
     tensors = load_tensors(folder / "optimizer.safetensors", remedy)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..audits.audit import audit
-from ..audits.load import load
-from ..audits.result import Audit
+from ..audits.audits import load
 from ..collection import Data, Names
 from ..errors import InputError
 from ..measures.threshold import KEPT, Threshold
 from ..models.adapter import adapter_identity
 from ..models.card import CardCutoff, adapter_address, read_card, write_card
 from ..models.embedded import shipped_adapters
-from ..scoring.score import AuditConfig
+from ..results.audit import Audit
+from ..runs.records import Fingerprint
+from ..scoring.config import AuditConfig
+from ..terms import JsonObject
 
 log = logging.getLogger("steadyscore")
 
@@ -51,24 +53,22 @@ def store_cutoff(
     if len(audits) != 1:
         raise InputError(f"{run} holds {len(audits)} runs. Name the one to fit the cutoff on.")
     scored = audits[0]
-    asked: dict[str, Any] = dict(scored.record["fingerprint"])
-    if mistake := _mistake(asked, card["settings"] | {"adapter": adapter_identity(folder, card)["sha256"]}):
+    asked = scored.record.fingerprint
+    if mistake := _mistake(asked, {**card.settings} | {"adapter": adapter_identity(folder, card)["sha256"]}):
         raise InputError(f"{run} {mistake} Audit {adapter_address(card, folder)} itself, or give data.")
-    if asked["data"]["sha256"] == card["data"].get("sha256"):
+    if asked.data is not None and asked.data.sha256 == card.data.sha256:
         log.warning("the cutoff is fitted on what the adapter was trained on; other queries may keep another share.")
     fitted = _card_cutoff(scored)
-    write_card(folder, {**card, "cutoff": fitted})
+    write_card(folder, replace(card, cutoff=fitted))
     return fitted
 
 
-def _mistake(asked: dict[str, Any], served: dict[str, Any]) -> str | None:
+def _mistake(asked: Fingerprint, served: JsonObject) -> str | None:
     """Why the scores of a run are not those that a server of the adapter gives."""
-    scorer = asked.get("scorer")
-    own = scorer.get("adapter") if isinstance(scorer, dict) else None
-    if not isinstance(own, dict) or own.get("sha256") != served["adapter"]:
+    if asked.adapter is None or asked.adapter.get("sha256") != served["adapter"]:
         return "was scored by another adapter."
-    differ = [f"{name} {asked[name]} and not {value}" for name, value in served.items() if asked.get(name, value) != value]
-    changed = [*differ, *(f"mitigation {name}" for name in asked.get("mitigations", ()))]
+    differ = [f"{name} {was} and not {value}" for name, value in served.items() if (was := asked.keys.get(name, value)) != value]
+    changed = [*differ, *(f"mitigation {name}" for name in asked.mitigations)]
     return f"was scored with {', '.join(changed)}." if changed else None
 
 
@@ -83,5 +83,5 @@ def _card_cutoff(scored: Audit) -> CardCutoff:
         retention=means["retention"],
         how=cutoff.how,
         on=f"{cutoff.fitted_on} queries of {scored.collection}",
-        sha256=scored.record["fingerprint"]["data"]["sha256"],
+        sha256="" if (data := scored.record.fingerprint.data) is None else data.sha256,
     )

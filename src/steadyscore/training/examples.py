@@ -14,7 +14,8 @@ import numpy as np
 
 from ..collection import Source, open_collection
 from ..errors import InputError
-from ..scoring.score import Cut, cut_instances
+from ..scoring.config import Cut
+from ..scoring.score import cut_instances
 from ..terms import Collection, Instance, Markers, Window
 from ..window.presentation import generator, permutation, permutations, windows
 from .labels import Label, first_orders, from_judgements, is_subset, labelled_data, read_labels, refuse_unlabelled, target
@@ -230,11 +231,11 @@ def _labels(config: TrainConfig, pools: list[Instance]) -> dict[str, Label]:
 def _remark_other_data(config: TrainConfig, source: Source) -> None:
     """Labels go by id, so those of other texts would be learned unseen. A part of the labelled file is another file, too."""
     made_of = None if config.labels == "judgements" else labelled_data(config.labels)
-    if made_of and made_of["sha256"] != source.digest:
+    if made_of and made_of.sha256 != source.digest:
         log.warning(
             "%s was made from %s with other contents than %s: ids are matched and texts are not. Label again if texts changed.",
             config.labels,
-            made_of["name"],
+            made_of.name,
             config.data,
         )
 

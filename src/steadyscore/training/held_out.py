@@ -11,7 +11,8 @@ import numpy as np
 from ..measures.measurement import measure
 from ..measures.ranking import ndcg
 from ..models.card import HeldOutPoint
-from ..scoring.score import AuditConfig, score_query
+from ..scoring.config import AuditConfig
+from ..scoring.score import score_query
 from ..scoring.scorer import Scorer
 from ..terms import Instance
 from .plan import Plan
@@ -48,7 +49,7 @@ def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: in
     `count` shuffles, as an audit measures them. dispersion: mean over queries of the SD of scores within the query.
     """
     audited = AuditConfig(permutations=count, seed=seed)
-    scored = [score_query(scorer, instance, audited, {}) for instance in instances]
+    scored = [score_query(scorer, instance, audited) for instance in instances]
     judged = [s for s in scored if s.is_judged]
     k = scorer.task.quality_cutoff
     quality = np.array([ndcg(s.first_stage[None], s.gold, k, judged_gains=s.ideal)[0] for s in judged])  # type: ignore[index]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from ..audits.configuration import ShownSettings, configure
 from ..collection import Data, Names, Source, name_columns, open_collection
 from ..engines import EngineOptions
 from ..engines.python import open_object
@@ -20,13 +19,14 @@ from ..machine.places import Place, parse_place
 from ..machine.progress import bar
 from ..runs.folder import Run
 from ..runs.layout import RECORD_FILE
-from ..scoring.parts import Worker
+from ..scoring.config import AuditConfig, Cut, ShownSettings, configure
+from ..scoring.opening import in_precision_of, open_scorer
+from ..scoring.parts import Worker, score_on
 from ..scoring.ray_launcher import Cluster
-from ..scoring.score import AuditConfig, Cut, cut_instances, open_scorer
+from ..scoring.score import cut_instances
 from ..scoring.starts import start_remarks
-from ..scoring.workers import score_on
 from ..tasks import TASKS
-from ..terms import Failure, Instance
+from ..terms import Failure, Instance, JsonObject
 from .labels import (
     Control,
     Label,
@@ -99,30 +99,48 @@ class Labelled:
     def __repr__(self) -> str:
         return short_repr(self, f"{len(self.labels)} of {self.queries} queries: {self.folder!s}")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return self.quality | {"failed": [failure.to_json() for failure in self.failed], "out": str(self.folder)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """One call of `label`."""
+class LabelWork:
+    """One call of `label`; also what workers are told (`scoring.parts.Work`)."""
 
     teacher: Any
-    start: Place | None
-    source: Source
+    data: Data
     out: Place
     config: LabelConfig
     shown: AuditConfig
     options: EngineOptions
-    quiet: bool
-    command: Sequence[str]
-    allow_scorer_change: bool
-    say: Callable[[str], None]
+    quiet: bool = False
+    command: Sequence[str] = ()
+    allow_scorer_change: bool = False
+    start: Place | None = None
+    """A label folder to derive from; None: the teacher scores."""
 
     @property
     def named(self) -> str:
         """What labels, as messages name it."""
         return str(self.start or (self.teacher if isinstance(self.teacher, str) else open_object(self.teacher).name))
+
+    def workers(self) -> Iterator[tuple[str, Worker]]:
+        source, shown = open_collection(self.data), orders_of(self.config, self.shown)
+        scorer = open_scorer(self.teacher, source.collection, shown, in_precision_of([self.out], self.teacher, self.options))
+        worker = Worker(scorer, source, self.out, shown, self.command, allow_scorer_change=self.allow_scorer_change)
+        yield f"labels of {scorer.name} for {source.collection.name}", worker
+
+
+def orders_of(config: LabelConfig, shown: AuditConfig) -> AuditConfig:
+    """What a teacher scores: its T orders, and the first-stage order where that is asked for."""
+    return replace(
+        shown,
+        canonical=config.rank_first_stage,
+        permutations=config.teacher_orders or 1,
+        scheme="hashed",  # T of every pool: fewer orders are the first of them
+        seed=config.seed,
+        settings=replace(shown.settings, label_mass=False),
+    )
 
 
 def label(
@@ -158,28 +176,16 @@ def label(
     data = name_columns(data, columns)
     source, place = open_collection(data), parse_place(out)
     how, options = replace(config or LabelConfig(), **own), options or EngineOptions()
-    shown = configure(shown or AuditConfig(), **presentation)
+    shown = configure(shown or AuditConfig(), presentation, ShownSettings, "label")
     beginning = None if start is None else parse_place(start)
     _refuse_idle_settings(scorer, beginning, how, shown)
     if beginning is not None and _is_same(beginning, place):
         raise InputError(f"{beginning} would be replaced by what is derived from it. Choose another --out.")
+    work = LabelWork(scorer, data, place, how, shown, options, quiet, command, allow_scorer_change, beginning)
     say = say or console.say
     if on is not None:
-        score_on(on, LabelWork(scorer, data, place, how, shown, options, quiet, command, allow_scorer_change), say)
-    work = _Work(
-        teacher=scorer,
-        start=beginning,
-        source=source,
-        out=place,
-        config=how,
-        shown=shown,
-        options=options,
-        quiet=quiet,
-        command=command,
-        allow_scorer_change=allow_scorer_change,
-        say=say,
-    )
-    return _label(work)
+        score_on(on, work, say)
+    return _label(work, source, say)
 
 
 def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -217,20 +223,19 @@ def _is_same(one: Place, other: Place) -> bool:
     return str(one).rstrip("/") == str(other).rstrip("/")
 
 
-def _label(work: _Work) -> Labelled:
+def _label(work: LabelWork, source: Source, say: Callable[[str], None]) -> Labelled:
     is_derived = work.start is not None or work.teacher == "judgements"
     if is_derived and is_there(work.out / RECORD_FILE):
         raise InputError(f"{work.out!s} holds a run, whose labels would be replaced by others. Choose another --out.")
-    labels, failed = (_derive(work), []) if is_derived else _score(work)
+    labels, failed = (_derive(work, source, say), []) if is_derived else _score(work, source, say)
     changed, unmatched = _change(labels, work)
     if is_derived or changed is not labels:
         write_labels(work.out, changed, _record(work, changed))
-    cutoff = TASKS[work.source.collection.task].quality_cutoff
-    quality = label_quality(changed, work.source, cutoff)
+    quality = label_quality(changed, source, TASKS[source.collection.task].quality_cutoff)
     return Labelled(work.out, changed, quality, failed + unmatched, len(labels) + len(failed))
 
 
-def _record(work: _Work, labels: Sequence[Label]) -> dict[str, Any]:
+def _record(work: LabelWork, labels: Sequence[Label]) -> JsonObject:
     """What a derived label folder keeps of how it was made."""
     config = work.config
     subset = config.subset or (len(labels) if work.start is not None and is_subset(work.start) else None)
@@ -238,91 +243,55 @@ def _record(work: _Work, labels: Sequence[Label]) -> dict[str, Any]:
     return asked | {"recalibrated_to": config.recalibrate_to, "seed": config.seed, "command": list(work.command)}
 
 
-@dataclass(frozen=True, slots=True)
-class LabelWork:
-    """Labels whose scoring is done by workers (`scoring.workers.Work`); `label` with the same arguments collects."""
-
-    teacher: Any
-    data: Data
-    out: Place
-    config: LabelConfig
-    shown: AuditConfig
-    options: EngineOptions
-    quiet: bool = False
-    command: Sequence[str] = ()
-    allow_scorer_change: bool = False
-
-    def workers(self) -> Iterator[tuple[str, Worker]]:
-        source = open_collection(self.data)
-        shown = orders_of(self.config, self.shown)
-        scorer = open_scorer(self.teacher, source.collection, shown, self.options)
-        folder = parse_place(self.out)
-        allowed = self.allow_scorer_change
-        worker = Worker(scorer, source, folder, shown, self.command, allow_scorer_change=allowed)
-        yield f"labels of {scorer.name} for {source.collection.name}", worker
-
-
-def orders_of(config: LabelConfig, shown: AuditConfig) -> AuditConfig:
-    """What a teacher scores: its T orders, and the first-stage order where that is asked for."""
-    return replace(
-        shown,
-        canonical=config.rank_first_stage,
-        permutations=config.teacher_orders or 1,
-        scheme="hashed",  # T of every pool: fewer orders are the first of them
-        seed=config.seed,
-        settings=replace(shown.settings, label_mass=False),
-    )
-
-
-def _score(work: _Work) -> tuple[list[Label], list[Failure]]:
+def _score(work: LabelWork, source: Source, say: Callable[[str], None]) -> tuple[list[Label], list[Failure]]:
     """Labels, and the queries that the teacher failed on."""
-    collection, config = work.source.collection, work.config
-    shown = orders_of(config, work.shown)
-    scorer = open_scorer(work.teacher, collection, shown, work.options)
+    collection, shown = source.collection, orders_of(work.config, work.shown)
+    scorer = open_scorer(work.teacher, collection, shown, in_precision_of([work.out], work.teacher, work.options))
     labels = label_collection(
         scorer,
-        work.source,
+        source,
         work.out,
         shown,
-        scale=config.scale,
+        scale=work.config.scale,
         command=list(work.command),
         progress=bar(f"labels of {work.named} for {collection.name}", work.quiet),
         allow_scorer_change=work.allow_scorer_change,
     )
     record = Run.open(work.out).record
     for remark in start_remarks(record):
-        work.say(f"{scorer.name}: {remark}")
-    return labels, [Failure(**failure) for failure in record["coverage"]["failed"]]
+        say(f"{scorer.name}: {remark}")
+    return labels, record.failed
 
 
-def _derive(work: _Work) -> list[Label]:
+def _derive(work: LabelWork, source: Source, say: Callable[[str], None]) -> list[Label]:
     """Labels from other labels, or from judgements."""
-    cut = cut_instances(work.source.instances(), work.shown.cut)
+    cut = cut_instances(source.instances(), work.shown.cut)
     if work.start is not None:
-        return _of_data([first_orders(label, work.config.teacher_orders) for label in read_labels(work.start)], cut, work)
+        stored = [first_orders(label, work.config.teacher_orders) for label in read_labels(work.start)]
+        return _of_data(stored, cut, work, source.name)
     by_query = {instance.id: from_judgements(instance, work.config.judged_top) for instance in cut}
     labels = [label for label in by_query.values() if label is not None]
     if not labels:
-        raise InputError(f"no query of {work.source.name} has a judged candidate. Name a scorer to label with: --scorer ADDRESS.")
+        raise InputError(f"no query of {source.name} has a judged candidate. Name a scorer to label with: --scorer ADDRESS.")
     if unjudged := [query_id for query_id, label in by_query.items() if label is None]:
         share = f"{len(unjudged)} of {len(by_query)} queries"
-        work.say(f"{share} have no judged candidate and get no label: {', '.join(unjudged[:10])}.")
+        say(f"{share} have no judged candidate and get no label: {', '.join(unjudged[:10])}.")
     return labels
 
 
-def _of_data(labels: list[Label], cut: Iterable[Instance], work: _Work) -> list[Label]:
+def _of_data(labels: list[Label], cut: Iterable[Instance], work: LabelWork, name: str) -> list[Label]:
     """These labels; where only a part of the data is asked for, those of its queries and candidates."""
     pools = {instance.id: {candidate.id for candidate in instance.pool} for instance in cut}
     belonging = [label for label in labels if not pools.get(label.query_id, set()).isdisjoint(label.candidate_ids)]
     if not belonging:
         part = "these queries of " if work.shown.cut.queries else ""
-        raise InputError(f"{work.start} has no label of {part}{work.source.name}. Name the data that it was made of with --data.")
+        raise InputError(f"{work.start} has no label of {part}{name}. Name the data that it was made of with --data.")
     if work.shown.cut == Cut():
         return labels
     return [only_candidates(label, pools[label.query_id]) for label in belonging]
 
 
-def _change(labels: list[Label], work: _Work) -> tuple[list[Label], list[Failure]]:
+def _change(labels: list[Label], work: LabelWork) -> tuple[list[Label], list[Failure]]:
     """Labels recalibrated, replaced by a control or cut to a subset, and the queries that the reference does not have."""
     config, unmatched = work.config, []
     if config.recalibrate_to:

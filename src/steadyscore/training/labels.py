@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -23,10 +23,13 @@ from ..measures.decomposition import silver_beta
 from ..measures.ranking import ndcg, unless_nan
 from ..runs.folder import Run
 from ..runs.layout import DERIVED_FILE, LABELS_FILE, RECORD_FILE, label_schema
+from ..runs.records import DataIdentity
 from ..runs.table import Scored, read_table, row_groups
-from ..scoring.score import AuditConfig, Progress, score_collection
+from ..scoring.config import AuditConfig
+from ..scoring.loop import Progress
+from ..scoring.score import score_collection
 from ..scoring.scorer import Scorer, ideal_gains
-from ..terms import GRADES, Instance
+from ..terms import GRADES, Instance, JsonObject
 from ..window.presentation import generator
 
 TOP = float(GRADES[-1])
@@ -190,7 +193,7 @@ def nested_subset(labels: Sequence[Label], queries: int, seed: int = 0) -> list[
 # -- on disk
 
 
-def write_labels(folder: Place, labels: Sequence[Label], record: dict[str, Any] | None = None) -> None:
+def write_labels(folder: Place, labels: Sequence[Label], record: JsonObject | None = None) -> None:
     """`labels.parquet`, and for a derived set the record of what it was made from."""
     import pyarrow as pa
 
@@ -255,32 +258,32 @@ def refuse_unlabelled(missing: Sequence[str]) -> None:
         raise InputError([*missing[:20], *more, advice])
 
 
-def labels_identity(source: str) -> dict[str, Any]:
+def labels_identity(source: str) -> dict[str, object]:
     """What a training card says about its labels."""
     if source == "judgements":
         return {"source": "judgements"}
     folder = parse_place(source)
-    record: dict[str, Any] = {"source": Path(source).name, "sha256": sha256(folder / LABELS_FILE)[:16]}
+    record: dict[str, object] = {"source": Path(source).name, "sha256": sha256(folder / LABELS_FILE)[:16]}
     has_run = is_there(folder / RECORD_FILE)
     if is_there(folder / DERIVED_FILE):
         derived = read_json(folder / DERIVED_FILE)
-        made: dict[str, Any] = {key: derived.get(key) for key in ("from", "control", "recalibrated_to", "subset")}
+        made = {key: derived.get(key) for key in ("from", "control", "recalibrated_to", "subset")}
         places = ("recalibrated_to",) if has_run else ("from", "recalibrated_to")  # what a run was made with is a scorer
-        made |= {key: Path(made[key]).name for key in places if made[key]}
+        made |= {key: Path(origin).name for key in places if (origin := made[key])}
         record |= {key: value for key, value in made.items() if value is not None} | {"teacher_orders": _stored_orders(folder)}
     elif has_run:
-        asked = Run.open(folder).record["fingerprint"]
-        record |= {"teacher": asked.get("scorer"), "teacher_orders": _stored_orders(folder), "width": asked.get("width")}
+        asked = Run.open(folder).record.fingerprint
+        record |= {"teacher": asked.scorer, "teacher_orders": _stored_orders(folder), "width": asked.width}
     return record
 
 
-def labelled_data(place: str | Place) -> dict[str, Any] | None:
+def labelled_data(place: str | Place) -> DataIdentity | None:
     """Name and digest of the collection that a teacher scored for these labels; None where no run is beside them."""
     folder = parse_place(place)
-    return Run.open(folder).record["fingerprint"].get("data") if is_there(folder / RECORD_FILE) else None
+    return Run.open(folder).record.fingerprint.data if is_there(folder / RECORD_FILE) else None
 
 
-def label_contents(identity: dict[str, Any]) -> dict[str, Any]:
+def label_contents(identity: JsonObject) -> dict[str, object]:
     """Of what a card says about its labels that which is learned: the labels themselves, not the folder they stand in."""
     return {key: identity[key] for key in ("sha256", "teacher_orders_used") if key in identity}
 

@@ -25,10 +25,13 @@ from ..machine.disk import lock_folder, write_json
 from ..machine.progress import job
 from ..models.card import Card, read_card
 from ..runs.versions import versions
-from ..scoring.score import AuditConfig, score_query
+from ..scoring.config import AuditConfig
+from ..scoring.score import score_query
 from ..scoring.scorer import Scorer
+from ..terms import JsonObject
 from ..window.presentation import windows
 from . import checkpoints
+from .checkpoints import TrainRecord
 from .cost import TrainingEstimate, with_rates
 from .examples import Data, step_indices
 from .held_out import HeldOut, card_curve, evaluate, has_collapsed, window_counts
@@ -53,16 +56,12 @@ def train_adapter(data: Data, *, command: Sequence[str] = (), quiet: bool = Fals
     with lock_folder(out) if accelerator.is_main_process else nullcontext():
         record = checkpoints.begin(
             out,
-            opened.fingerprint,
-            config=to_json(config),
-            weight=opened.card["weight"],
-            command=list(command),
-            versions=versions(),
+            TrainRecord("training", opened.fingerprint, to_json(config), opened.card.weight, list(command), versions()),
         )
         last = checkpoints.latest(out)
-        _check_shared(out, record["status"], last, accelerator)
+        _check_shared(out, record.status, last, accelerator)
         _refuse_collapsed(record)
-        if record["status"] == "complete":
+        if record.status == "complete":
             return read_card(out)
         run = _open_run(opened, record, last, hidden)
         try:
@@ -73,7 +72,7 @@ def train_adapter(data: Data, *, command: Sequence[str] = (), quiet: bool = Fals
         return run.card
 
 
-def rehearse(data: Data, cost: TrainingEstimate, seconds: float = SECONDS) -> TrainingEstimate:
+def rehearse(data: Data, cost: TrainingEstimate) -> TrainingEstimate:
     """Open all that the run would open, refuse what it would refuse, and write nothing.
 
     Where no rate of training is remembered, a few microbatches of the run's first step are trained and a held-out query is
@@ -83,20 +82,20 @@ def rehearse(data: Data, cost: TrainingEstimate, seconds: float = SECONDS) -> Tr
     config = data.plan.config
     accelerator = make_accelerator(config)
     opened = _open(data, accelerator, hidden=True)
-    _refuse_collapsed(checkpoints.read_record(Path(config.out), opened.fingerprint) or {})
+    _refuse_collapsed(checkpoints.read_record(Path(config.out), opened.fingerprint))
     loop, _ = _open_loop(opened, None)
     if cost.seconds is not None:
         return cost
     chosen = step_indices(0, config.batch, len(data.examples), config.seed)
-    taken: list[float] = []
+    timings: list[float] = []
     opened.engine.model.train()
     for number in range(min(MICROBATCHES, config.batch // config.microbatch)):
-        if sum(taken) >= seconds:
+        if sum(timings) >= SECONDS:
             break
         began = time.monotonic()
         loop.learn(0, number, chosen[number * config.microbatch : (number + 1) * config.microbatch], data.plan.weight)
-        taken.append(time.monotonic() - began)
-    after_first = taken[1:] or taken  # the first one warms up
+        timings.append(time.monotonic() - began)
+    after_first = timings[1:] or timings  # the first one warms up
     trained = len(after_first) * config.microbatch
     rate = trained * cost.tokens / (cost.steps * config.batch) / sum(after_first)
     evaluated = math.nan
@@ -104,7 +103,7 @@ def rehearse(data: Data, cost: TrainingEstimate, seconds: float = SECONDS) -> Tr
         opened.engine.model.eval()
         began = time.monotonic()
         evaluate_once = AuditConfig(permutations=config.held_out_permutations, seed=config.seed)
-        score_query(loop.judge(opened.engine), data.held_out[0], evaluate_once, {})
+        score_query(loop.judge(opened.engine), data.held_out[0], evaluate_once)
         queries = cost.evaluations * len(data.held_out)
         evaluated = cost.evaluated_tokens / queries / (time.monotonic() - began)
     return with_rates(cost, rate, evaluated, "measured")
@@ -118,7 +117,7 @@ class Opened(NamedTuple):
     engine: TransformersEngine
     scorer: Scorer
     card: Card
-    fingerprint: dict[str, Any]
+    fingerprint: JsonObject
 
 
 def _open(data: Data, accelerator: Accelerator, hidden: bool) -> Opened:
@@ -131,9 +130,9 @@ def _open(data: Data, accelerator: Accelerator, hidden: bool) -> Opened:
     return Opened(data, accelerator, engine, scorer, card, fingerprint(data.plan, card))
 
 
-def _refuse_collapsed(record: dict[str, Any]) -> None:
-    if record.get("status") == "collapsed":
-        raise ModelError(record["reason"])
+def _refuse_collapsed(record: TrainRecord | None) -> None:
+    if record is not None and record.reason is not None:
+        raise ModelError(record.reason)
 
 
 def _refuse_long_windows(data: Data, scorer: Scorer) -> None:
@@ -165,7 +164,7 @@ def _open_loop(opened: Opened, last: Path | None) -> tuple[Loop, Any]:
     return Loop(data.plan, data, opened.scorer, module, student, named, ema, accelerator), optimizer
 
 
-def _open_run(opened: Opened, record: dict[str, Any], last: Path | None, hidden: bool) -> Run:
+def _open_run(opened: Opened, record: TrainRecord, last: Path | None, hidden: bool) -> Run:
     """The run at its last checkpoint, or before its first step."""
     loop, optimizer = _open_loop(opened, last)
     step, history = 0, list[HeldOut]()
@@ -186,7 +185,7 @@ class Run:
     schedule: Schedule
     optimizer: Any
     card: Card
-    record: dict[str, Any]
+    record: TrainRecord
     log: Log
     step: int
     history: list[HeldOut]
@@ -202,7 +201,7 @@ class Run:
 
     def train(self) -> None:
         """Take the steps that are left, with evaluations and checkpoints between them, and write the adapter."""
-        if has_collapsed(self.history):  # killed between the checkpoint and the word for it
+        if has_collapsed(self.history):  # killed before the status was written
             self._stop_collapsed()
         config, steps, held_out = self.config, self.schedule.steps, bool(self.loop.data.held_out)
         self.engine.model.train()
@@ -224,7 +223,7 @@ class Run:
                     self._keep_checkpoint()
                 if is_due and has_collapsed(self.history):
                     self._stop_collapsed()
-        self.card["held_out"] = card_curve(self.history)
+        self.card = replace(self.card, held_out=card_curve(self.history))
         if self.loop.accelerator.is_main_process:
             self._write_adapter()
 
@@ -235,9 +234,9 @@ class Run:
         what = f"evaluation at step {self.step} of {self.schedule.steps}"
         with job(what, count, "window", hidden=self.hidden, at_once=True) as work:
             judge = self.loop.judge(self.engine, work.advance)
-            found = evaluate(judge, data.held_out, config.held_out_permutations, config.seed)
+            values = evaluate(judge, data.held_out, config.held_out_permutations, config.seed)
         self.log.evaluated(time.monotonic() - began)
-        self.history.append({"step": self.step, **found})
+        self.history.append({"step": self.step, **values})
         self.engine.model.train()
         if self.loop.accelerator.is_main_process:
             write_json(self.out / "evaluations.json", self.history)
@@ -248,10 +247,9 @@ class Run:
         tensors = checkpoints.optimizer_tensors(self.optimizer.optimizer, loop.named, loop.ema)
         if loop.accelerator.is_main_process:
             keep = checkpoints.steps_to_keep(self.step, self.history, checkpoints.steps_on_disk(self.out), self.config.keep)
-            now: Card = {**self.card, "steps": self.step, "held_out": card_curve(self.history)}
+            now = replace(self.card, steps=self.step, held_out=card_curve(self.history))
             self.log.sync()  # before the checkpoint: a run that resumes from it has the rows up to it
-            state = {"history": self.history}
-            checkpoints.save(self.out, now, adapter, student.peft_config["default"], tensors, state, keep)
+            checkpoints.save(self.out, now, adapter, student.peft_config["default"], tensors, self.history, keep)
             self.log.remember_rates()
         loop.accelerator.wait_for_everyone()
 
@@ -259,7 +257,7 @@ class Run:
         checkpoint = checkpoints.latest(self.out)
         assert checkpoint is not None  # the last step has just kept one
         checkpoints.copy_adapter(checkpoint, self.out)
-        write_json(self.out / "train.json", self.record | {"status": "complete"})
+        replace(self.record, status="complete").write(self.out)
 
     def _stop_collapsed(self) -> NoReturn:
         now, start = self.history[-1], self.history[0]
@@ -271,7 +269,7 @@ class Run:
         )
         accelerator = self.loop.accelerator
         if accelerator.is_main_process:
-            write_json(self.out / "train.json", self.record | {"status": "collapsed", "reason": reason})
+            replace(self.record, status="collapsed", reason=reason).write(self.out)
         accelerator.end_training()
         raise ModelError(reason)
 

@@ -19,32 +19,32 @@ from ..models.adapter import adapter_identity, card_for_base, prompt_mistakes, r
 from ..models.card import MERGED, Card, describe_base, read_card, scorer_address
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS
-from ..terms import Candidate, Instance, Prompt
+from ..terms import Candidate, Instance, JsonObject, Prompt
 from ..window.presentation import windows
 
 AGREEMENT = 1e-4
 """Largest difference of a score between merged and unmerged weights."""
 
 
-def verify(folder: Path, base: str | None = None, allow_base_mismatch: bool = False) -> dict[str, Any]:
+def verify(folder: Path, base: str | None = None, allow_base_mismatch: bool = False) -> JsonObject:
     """Open the adapter on its base and score a probe; everything that is wrong is raised."""
     refuse_pickles(folder)
     card = read_card(folder)
     tensors = read_weights(folder)
-    plain = open_local_model(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
+    plain = open_local_model(scorer_address(base or card.base.model), EngineOptions(dtype="float32", share_prefix=False))
     adapted = open_local_model(
-        f"{scorer_address(base or card['base']['model'])}+{folder}",
-        EngineOptions(share_prefix=False, allow_base_mismatch=allow_base_mismatch),
+        f"{scorer_address(base or card.base.model)}+{folder}",
+        EngineOptions(dtype="float32", share_prefix=False, allow_base_mismatch=allow_base_mismatch),
     )
     scorers = [_probe_scorer(engine, card) for engine in (plain, adapted)]
-    now = scorers[1].identity()["prompt_hash"]
+    now = scorers[1].prompt_hash
     prompts = _probe_prompts(scorers[1])
     refuse_mismatches(prompt_mistakes(adapter_identity(folder, card), now, prompts[0].grade_tokens), allow_base_mismatch)
     before, after = (_probe_scores(scorer) for scorer in scorers)
     return {
         "tensors": len(tensors),
         "parameters": int(sum(tensor.numel() for tensor in tensors.values())),
-        "base": describe_base(card["base"]),
+        "base": describe_base(card.base),
         "prompt_hash": now,
         "largest change of a probe score": float(np.abs(after - before).max()),
     }
@@ -55,7 +55,7 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
     from peft import PeftModel
 
     card = read_card(folder)
-    engine = open_local_model(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
+    engine = open_local_model(scorer_address(base or card.base.model), EngineOptions(dtype="float32", share_prefix=False))
     card_for_base(folder, engine.identity(), allow_base_mismatch)
     wrapped = PeftModel.from_pretrained(engine.model, str(folder))
     engine.model = wrapped.get_base_model().eval()
@@ -70,7 +70,7 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
     with _whole_files(out) as scratch:
         merged.save_pretrained(scratch)
         engine.encoder.tokenizer.save_pretrained(scratch)
-        write_json(scratch / MERGED, {"adapter": card, "largest difference of a probe score": difference})
+        write_json(scratch / MERGED, {"adapter": card.to_json(), "largest difference of a probe score": difference})
     return difference
 
 
@@ -88,8 +88,8 @@ def _whole_files(out: Path) -> Iterator[Path]:
 
 
 def _probe_scorer(engine: Backend, card: Card) -> Scorer:
-    known: dict[str, Any] = {key: value for key, value in card["settings"].items() if key in Settings.__dataclass_fields__}
-    return Scorer(engine, TASKS[card["task"]], Settings(**known))
+    known: dict[str, Any] = {key: value for key, value in card.settings.items() if key in Settings.__dataclass_fields__}
+    return Scorer(engine, TASKS[card.task], Settings(**known))
 
 
 def _probe_instance() -> Instance:

@@ -13,7 +13,7 @@ from ..machine.bounds import AboveZero, BelowOne, NotNegative, Positive, Share, 
 from ..machine.extras import check_installed
 from ..machine.names import nearest
 from ..machine.unpacking import read_whole
-from ..terms import Markers, Placeholder, PromptStyle
+from ..terms import JsonObject, Markers, Placeholder, PromptStyle
 from .objectives import OBJECTIVES, Convention, ObjectiveName
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TrainConfig:
     batch: Positive = 64
     """Windows per optimizer step, over all processes."""
     microbatch: Positive = 1
-    """Windows per forward pass; their views stand beside them."""
+    """Windows per forward pass; with all their views."""
     learning_rate: AboveZero = 2e-4
     """Peak of the schedule."""
     warmup: BelowOne = 0.1
@@ -141,19 +141,7 @@ FIELDS = tuple(field.name for field in fields(TrainConfig))
 # -- from values
 
 
-def make_config(values: Mapping[Any, Any]) -> TrainConfig:
-    """A config from a recipe's or the flags' values; unknown keys and wrong values are named all at once."""
-    known, unknown = _by_field(values)
-    mistakes = value_mistakes(known)
-    if unknown or mistakes:  # no config comes of it, so what the good values name and is not there is named too
-        from .check import place_mistakes
-
-        usable = TrainConfig(**{name: value for name, value in known.items() if name not in mistakes})
-        raise InputError([*unknown, *mistakes.values(), *place_mistakes(usable)])
-    return TrainConfig(**known)
-
-
-def _by_field(values: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
+def by_field(values: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
     """Values by the field that they fill, and the keys that name none."""
     known: dict[str, Any] = {}
     unknown: list[str] = []
@@ -227,7 +215,7 @@ OF_ITS_OBJECTIVE = ("weight", "weight_convention", "ramp", "views", "shuffle", "
 """Settings that are chosen for an objective and say nothing to another."""
 
 
-def for_objective(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+def for_objective(values: Mapping[str, Any], name: str) -> dict[str, object]:
     """A run's values under an objective, without those that were chosen for another one."""
     before = OBJECTIVES.get(str(values.get("objective", TrainConfig().objective)))
     gone = () if before is None or before.name == name else (*OF_ITS_OBJECTIVE, *before.own)
@@ -250,7 +238,7 @@ def recipe_text(name: str) -> tuple[Path, str]:
         raise InputError(f"{file} cannot be read: {refusal.strerror or refusal}.") from refusal
 
 
-def read_recipe(name: str) -> dict[str, Any]:
+def read_recipe(name: str) -> dict[str, object]:
     """The values of a shipped recipe or a YAML file."""
     check_installed("A recipe", "yaml")
     import yaml
@@ -279,7 +267,7 @@ def recipe_names() -> list[str]:
     return sorted(file.stem for file in RECIPES.glob("*.yaml"))
 
 
-def to_json(config: TrainConfig) -> dict[str, Any]:
+def to_json(config: TrainConfig) -> JsonObject:
     """Every field, as records and trackers keep it."""
     values = {name: getattr(config, name) for name in FIELDS}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

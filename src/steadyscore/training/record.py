@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from accelerate import Accelerator
 
@@ -14,10 +14,11 @@ from ..collection import open_collection
 from ..engines.local.model import TransformersEngine
 from ..machine.disk import atomic, explaining_os_errors, sha256
 from ..models.adapter import WEIGHTS, card_for_base
-from ..models.card import Card, TrainedSettings
+from ..models.card import Card, CardData, TrainedSettings, base_of
 from ..runs.versions import versions
 from ..scoring.estimate import remember_speed
 from ..scoring.scorer import Scorer, Settings
+from ..terms import JsonObject
 from .cost import TrainingEstimate, estimate, rate_name
 from .examples import Data
 from .labels import label_contents, labels_identity
@@ -95,34 +96,29 @@ def new_card(data: Data, scorer: Scorer) -> Card:
     first = data.examples[0]
     if config.initial:
         card_for_base(Path(config.initial), base)
-    return {
-        "base": {"model": base["model"], "weights": base["weights"]},
-        "task": data.collection.task,
-        "objective": config.objective,
-        "weight": plan.weight,
-        "weight_convention": config.weight_convention if plan.objective.weight == "task" else "none",
-        "ramp": schedule.ramp_steps,
-        "anchor": config.anchor,
-        "preference_share": config.preference_share,
-        "grade_share": config.grade_share,
-        "shuffle": plan.shuffle,
-        "views": plan.views,
-        "widths": list(plan.widths),
-        "settings": _trained_settings(scorer.settings),
-        "prompt_hash": scorer.identity()["prompt_hash"],
-        "grade_tokens": list(scorer.prompt(first.instance, first.window).grade_tokens),  # type: ignore[union-attr]
-        "data": {
-            "name": data.collection.name,
-            "sha256": open_collection(config.data).digest,
-            "queries": data.queries,
-            "windows": len(data.examples),
-        },
-        "labels": labels_identity(config.labels) | {"teacher_orders_used": plan.teacher_orders or "all"},
-        "seed": config.seed,
-        "steps": schedule.steps,
-        "batch": config.batch,
-        "learning_rate": config.learning_rate,
-        "lora": {
+    return Card(
+        base=base_of(base),
+        task=data.collection.task,
+        objective=config.objective,
+        weight=plan.weight,
+        weight_convention=config.weight_convention if plan.objective.weight == "task" else "none",
+        ramp=schedule.ramp_steps,
+        anchor=config.anchor,
+        preference_share=config.preference_share,
+        grade_share=config.grade_share,
+        shuffle=plan.shuffle,
+        views=plan.views,
+        widths=list(plan.widths),
+        settings=_trained_settings(scorer.settings),
+        prompt_hash=scorer.prompt_hash,
+        grade_tokens=list(scorer.prompt(first.instance, first.window).grade_tokens),  # type: ignore[union-attr]
+        data=CardData(data.collection.name, data.queries, open_collection(config.data).digest, len(data.examples)),
+        labels=labels_identity(config.labels) | {"teacher_orders_used": plan.teacher_orders or "all"},
+        seed=config.seed,
+        steps=schedule.steps,
+        batch=config.batch,
+        learning_rate=config.learning_rate,
+        lora={
             "rank": config.rank,
             "alpha": config.alpha,
             "dropout": plan.dropout,
@@ -130,14 +126,14 @@ def new_card(data: Data, scorer: Scorer) -> Card:
             "layers": config.layers or "all",
             **({"frozen": experts} if experts else {}),
         },
-        "initial": None if not config.initial else {"adapter": Path(config.initial).name},
-        "slot_weights": None if data.slot_weights is None else [round(float(w), 6) for w in data.slot_weights],
-        "held_out": [],
-        "versions": versions(),
-    }
+        initial=None if not config.initial else {"adapter": Path(config.initial).name},
+        slot_weights=None if data.slot_weights is None else [round(float(w), 6) for w in data.slot_weights],
+        held_out=[],
+        versions=versions(),
+    )
 
 
-def fingerprint(plan: Plan, card: Card) -> dict[str, Any]:
+def fingerprint(plan: Plan, card: Card) -> JsonObject:
     """The settings that must match to resume a training folder."""
     config = plan.config
     settings = {key: value for key, value in to_json(config).items() if key not in NOT_LEARNED}
@@ -147,10 +143,10 @@ def fingerprint(plan: Plan, card: Card) -> dict[str, Any]:
     if not config.preference_share:  # newer than the folders of runs without it, which go on
         del settings["preference_share"]
     sources = {
-        "base weights": card["base"]["weights"],
-        "data": card["data"],
-        "labels": label_contents(card["labels"]),
-        "prompt_hash": card["prompt_hash"],
+        "base weights": card.base.weights,
+        "data": asdict(card.data),
+        "labels": label_contents(card.labels),
+        "prompt_hash": card.prompt_hash,
     }
     held_out = {"held_out_data": open_collection(config.held_out_data).digest} if config.held_out_data else {}
     initial = {"initial": sha256(Path(config.initial) / WEIGHTS)[:16]} if config.initial else {}

@@ -22,12 +22,15 @@ from ..engines.local.model import TransformersEngine
 from ..errors import ModelError
 from ..machine.progress import job
 from ..scoring.scorer import Scorer
-from ..terms import Prompt
+from ..terms import JsonObject, Prompt
 from ..window.presentation import generator
 from ..window.readout import SlotLogits
 from .examples import Data, Example, View, step_indices, views
 from .objectives import Seen, grade_cross_entropy, order_variance, preference
 from .plan import Plan, Schedule
+
+PER_PASS = 8
+"""Prompts that an evaluation reads at once."""
 
 
 class Slots(torch.nn.Module):
@@ -47,22 +50,22 @@ class Slots(torch.nn.Module):
 class TrainedEngine(Engine):
     """The student as an `Engine`, for held-out evaluation through whatever Accelerate wrapped around it."""
 
-    def __init__(self, engine: TransformersEngine, module: torch.nn.Module, advance: Callable[[int], None], per_pass: int = 8):
+    def __init__(self, engine: TransformersEngine, module: torch.nn.Module, advance: Callable[[int], None]):
         self.name, self.capabilities, self.encoder, self.context = (
             engine.name,
             engine.capabilities,
             engine.encoder,
             engine.context,
         )
-        self._engine, self._module, self._advance, self._per_pass = engine, module, advance, per_pass
+        self._engine, self._module, self._advance = engine, module, advance
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return self._engine.identity()
 
     @torch.no_grad()
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         readings: list[SlotLogits] = []
-        for batch in (prompts[i : i + self._per_pass] for i in range(0, len(prompts), self._per_pass)):
+        for batch in (prompts[i : i + PER_PASS] for i in range(0, len(prompts), PER_PASS)):
             readings += [SlotLogits(logits.cpu().numpy()) for logits in self._module(batch)]
             self._advance(len(batch))
         return readings
@@ -92,8 +95,8 @@ class Loop:
     scorer: Scorer
     module: Any
     student: PeftModel
-    named: dict[str, Any]
-    ema: dict[str, Any] | None
+    named: dict[str, torch.Tensor]
+    ema: dict[str, torch.Tensor] | None
     accelerator: Accelerator
 
     def step(self, step: int, schedule: Schedule, optimizer: Any) -> StepRow:

@@ -84,7 +84,7 @@ def add_lora(engine: TransformersEngine, plan: Plan, resume: Path | None = None)
     save_memory(student)
     if config.gradient_checkpointing:
         base: Any = student.get_base_model()
-        how: dict[str, Any] = {"use_reentrant": False}
+        how: dict[str, object] = {"use_reentrant": False}
         if config.prompt == "set":  # the backward pass reads the layers once more, and must read them in the same way
             how["context_fn"] = lambda: (nullcontext(), set_attention(base))
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)

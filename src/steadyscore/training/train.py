@@ -15,9 +15,9 @@ from ..machine.names import short_repr
 from ..machine.progress import job
 from ..models.card import Card, adapter_address
 from ..terms import Markers, Placeholder, PromptStyle
-from .check import checked_data
+from .check import checked_data, make_config
 from .objectives import Convention, ObjectiveName
-from .recipe import FIELDS, Shuffle, TrainConfig, for_objective, make_config, read_recipe
+from .recipe import FIELDS, Shuffle, TrainConfig, for_objective, read_recipe
 
 log = logging.getLogger("steadyscore")
 
@@ -93,11 +93,11 @@ class Trained:
         return adapter_address(self.card, self.folder)
 
     def __repr__(self) -> str:
-        return short_repr(self, f"{self.card['objective']} for {self.card['steps']} steps: {self.address}")
+        return short_repr(self, f"{self.card.objective} for {self.card.steps} steps: {self.address}")
 
-    def to_json(self) -> dict[str, Any]:
-        last = self.card["held_out"][-1:]
-        settings = {"objective": self.card["objective"], "weight": self.card["weight"], "steps": self.card["steps"]}
+    def to_json(self) -> dict[str, object]:
+        last = self.card.held_out[-1:]
+        settings = {"objective": self.card.objective, "weight": self.card.weight, "steps": self.card.steps}
         return {"out": str(self.folder)} | settings | (dict(last[0]) if last else {})
 
 
@@ -130,9 +130,9 @@ def train(
 
 
 def read_config(config: Recipe | None, settings: Mapping[str, Any] | None = None, columns: Names = None) -> TrainConfig:
-    """The config of a recipe in any of its forms, with some fields replaced; data that is no file becomes one."""
+    """The config of a recipe in any of its forms, with some fields replaced; data in memory becomes a file."""
     if isinstance(config, TrainConfig):
-        values: dict[str, Any] = {name: getattr(config, name) for name in FIELDS}
+        values: dict[str, object] = {name: getattr(config, name) for name in FIELDS}
     elif isinstance(config, str | Path):
         values = read_recipe(str(config))
     else:

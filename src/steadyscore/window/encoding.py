@@ -110,8 +110,8 @@ class Encoder:
                 raise ModelError(f"the chat template of {self.name} cannot be rendered: {refusal}.") from refusal
             user = {"role": "user", "content": f"{system}\n\n{_BODY}"}
             text = self.tokenizer.apply_chat_template([user], **options)
-        before, found, after = text.partition(_BODY)
-        if not found:
+        before, body, after = text.partition(_BODY)
+        if not body:
             raise ModelError(f"the chat template of {self.name} does not show the user turn as it is.")
         return before, after
 
@@ -122,19 +122,19 @@ class Encoder:
         a digit merged with the space before it, or a SentencePiece piece.
         """
         ids, slots = list(self._encode(SKELETON_HEADER)), []
-        found: set[tuple[int, ...]] = set()
+        grades: set[tuple[int, ...]] = set()
         for marker in markers:
             by_grade = [self._encode(skeleton_line(marker, str(grade))) for grade in GRADES]
             place, tokens = self._grade_position(by_grade)
-            found.add(tokens)
+            grades.add(tokens)
             line = self._encode(skeleton_line(marker, placeholder))
             if line[:place] != by_grade[0][:place]:
                 raise ModelError(f"placeholder {placeholder!r} changes the tokens before it in the tokenizer of {self.name}.")
             slots.append(len(ids) + place - 1)
             ids += line
-        if len(found) != 1:
-            raise ModelError(f"the grade tokens of {self.name} differ between slots; choose other --markers.")
-        return ids, slots, found.pop()
+        if len(grades) != 1:
+            raise ModelError(f"the grade tokens of {self.name} differ between slots; choose other markers.")
+        return ids, slots, grades.pop()
 
     def _grade_position(self, by_grade: list[tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
         lengths = {len(line) for line in by_grade}

@@ -28,7 +28,7 @@ def visible(candidates: Bounds, tokens: int) -> np.ndarray:
 
 def positions(candidates: Bounds, tokens: int) -> np.ndarray:
     """(tokens,) every candidate begins where the first one does; what stands before and behind them keeps its place."""
-    found = np.arange(tokens)
+    places = np.arange(tokens)
     for first, _, end in candidates:
-        found[first:end] = candidates[0][0] + np.arange(end - first)
-    return found
+        places[first:end] = candidates[0][0] + np.arange(end - first)
+    return places

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..terms import Markers, Partition, Window
+from ..terms import Array, Markers, Partition, Window
 
 
 def generator(*key: object) -> np.random.Generator:
@@ -65,6 +65,34 @@ def _reference(n: int, seed: int) -> list[int]:
     order = list(range(n))
     random.Random(seed).shuffle(order)
     return order
+
+
+def balanced_orders(n: int, permutations: int, rng: np.random.Generator, *, width: int | None = None) -> Array:
+    """Orders (M, n) in which every candidate visits the slots of contiguous windows equally often.
+
+    Positions are laid out slot by slot and the candidates, in one random sequence, move through that layout by n / M places
+    per permutation: a cyclic Latin square, thinned evenly when M < n; another one, of another sequence, after every n. Exact
+    when M is a multiple of the width and the width divides n, otherwise as even as whole numbers allow. Which window a
+    candidate gets is random in every permutation, so companions change (save for the few that hold the same slot, which never
+    meet). In one window no order comes twice before all n! did.
+
+    For order-marginals and slot profiles: their slot noise cancels (13-fold less variance at M = 10, width 20 under a pure
+    linear slot effect, none left at M = 20). Not for measures over pairs: two such orders move candidates in step, so they
+    agree more than two random orders do (τ-PSI 0.11 instead of 0.14 there). Measure τ-PSI, overlap and flips on
+    independent orders.
+    """
+    width = n if width is None else width
+    orders, squares = np.empty((permutations, n), int), set[tuple[int, ...]]()
+    for m in range(permutations):
+        if m % n == 0:  # another square, of a sequence that is not one before it turned round
+            rows = min(n, permutations - m)
+            sequence = rng.permutation(n)
+            while (turned := tuple(np.roll(sequence, -int(sequence.argmin())))) in squares and len(squares) < count_orders(n - 1):
+                sequence = rng.permutation(n)
+            squares.add(turned)
+        layout = np.lexsort((rng.random(n), np.arange(n) % width))  # positions by slot, windows in random sequence
+        orders[m, layout] = np.roll(sequence, m % n * n // rows)
+    return orders
 
 
 def windows(order: Sequence[int] | np.ndarray, width: int, partition: Partition = "contiguous") -> list[Window]:

@@ -99,10 +99,10 @@ def prompt_text(
     labels = tuple(slot_markers(markers, lines or len(texts), seed=marker_seed))
     own = labels[first : first + len(texts)]
     if style == "paper":
-        found = _paper(task, query, texts, instruction or task.instruction, own, placeholder)
+        prompt = _paper(task, query, texts, instruction or task.instruction, own, placeholder)
     else:
-        found = _compact(task, query, texts, own, placeholder, style == "isolated")
-    return replace(found, markers=labels, first=first) if lines else found
+        prompt = _compact(task, query, texts, own, placeholder, style == "isolated")
+    return replace(prompt, markers=labels, first=first) if lines else prompt
 
 
 def _paper(

@@ -52,13 +52,13 @@ def grade_at_least(distribution: np.ndarray, grade: int = 2) -> np.ndarray:
     return probability
 
 
-def capcal(distribution: np.ndarray, content_free: np.ndarray, strength: float = 1.0) -> np.ndarray:
+def capcal(distribution: np.ndarray, content_free: np.ndarray) -> np.ndarray:
     """CapCal: move each slot's distribution away from what the slot says about empty documents (docs/protocol.md#mitigations).
 
-    p' = p - α (q - 1/4) with α = strength · entropy(p) in nats, clipped at 1e-8 and renormalised.
+    p' = p - α (q - 1/4) with α = entropy(p) in nats, clipped at 1e-8 and renormalised.
     """
     p = np.asarray(distribution, dtype=np.float64)
     entropy = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), axis=-1, keepdims=True)
-    moved = np.clip(p - strength * entropy * (np.asarray(content_free) - 1 / len(GRADES)), 1e-8, None)
+    moved = np.clip(p - entropy * (np.asarray(content_free) - 1 / len(GRADES)), 1e-8, None)
     calibrated: np.ndarray = moved / moved.sum(axis=-1, keepdims=True)
     return calibrated

@@ -50,11 +50,11 @@ def members(prompt: Prompt) -> list[int]:
 
 def positions(prompt: Prompt, tokens: int) -> np.ndarray:
     """(tokens,) every block begins where the first one does. What is padding stands at 0."""
-    found = np.zeros(tokens, int)
-    found[: len(prompt.prefix)] = np.arange(len(prompt.prefix))
+    places = np.zeros(tokens, int)
+    places[: len(prompt.prefix)] = np.arange(len(prompt.prefix))
     for first, _, end in prompt.candidates:
-        found[first:end] = len(prompt.prefix) + np.arange(end - first)
-    return found
+        places[first:end] = len(prompt.prefix) + np.arange(end - first)
+    return places
 
 
 def visible_alone(prompt: Prompt, tokens: int) -> np.ndarray:
@@ -75,12 +75,12 @@ def text_tokens(prompt: Prompt) -> np.ndarray:
 def visible_earlier(prompt: Prompt, tokens: int) -> np.ndarray:
     """(tokens, text tokens) True where a segment's token sees another candidate's text, which stands earlier for it."""
     lengths = [closing - first for first, closing, _ in prompt.candidates]
-    found = np.zeros((tokens, sum(lengths)), bool)
+    visible = np.zeros((tokens, sum(lengths)), bool)
     ends = list(accumulate(lengths, initial=0))
     for (_, _, end), (begin, past) in zip(prompt.candidates, pairwise(ends), strict=True):
-        found[end - prompt.segment : end] = True
-        found[end - prompt.segment : end, begin:past] = False
-    return found
+        visible[end - prompt.segment : end] = True
+        visible[end - prompt.segment : end, begin:past] = False
+    return visible
 
 
 def reach(prompt: Prompt) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 from steadyscore.engines import EngineOptions, http
 from steadyscore.engines.http import EndpointDown
 from steadyscore.engines.kinds import open_engine
-from steadyscore.scoring.score import score_collection, scorer_for
+from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.score import score_collection
 from tests.faults.audits import CONFIG, make_collection, slow
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
@@ -53,23 +56,24 @@ KINDS = {
 
 
 def disturb(folder: Path, times: int, kinds: tuple[str, ...]) -> Counts:
-    """Audit an endpoint that fails at random requests, in a row at most as often as a request is tried again."""
+    """Audit an endpoint that fails at random requests, one of them in a row at most as often as it is tried again."""
     data, dice, counts = make_collection(folder, 6), random.Random(0), Counts()
-    turns = itertools.cycle(kinds)
+    turns, in_a_row = itertools.cycle(kinds), Counter[str]()
 
     def misbehave(body: Any) -> str | None:
         nonlocal counts
-        if not is_disturbed or server.in_a_row >= QUICK.retries or dice.random() < 0.5 or counts.times >= times:
-            server.in_a_row = 0
+        asked = json.dumps(body)  # several are under way
+        if not is_disturbed or in_a_row[asked] >= QUICK.retries or dice.random() < 0.5 or counts.times >= times:
+            in_a_row[asked] = 0
             return None
-        server.in_a_row += 1
+        in_a_row[asked] += 1
         counts += Counts(1)
         return next(turns)
 
     first_wait, http.FIRST_WAIT = http.FIRST_WAIT, 0.01
     try:
         with Server(answer, spoil) as server:
-            server.in_a_row, is_disturbed = 0, False  # type: ignore[attr-defined]
+            is_disturbed = False
             server.always = misbehave
             address = f"rerank+cohere:m@{server.url}/rerank"
             audit(address, data, folder / "whole")
@@ -89,7 +93,7 @@ def audit(address: str, data: Path, out: Path) -> None:
 
     scorer = scorer_for(open_engine(address, QUICK), open_collection(str(data)).collection, CONFIG)
     run = score_collection(scorer, str(data), out, CONFIG)
-    assert run.record["coverage"]["failed"] == []
+    assert run.record.failed == []
 
 
 def register(name: str, kinds: tuple[str, ...], how: str) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from steadyscore.engines import EngineOptions
-from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
+from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
@@ -46,7 +48,7 @@ def audit_tiny(data: Path, out: Path, prompt: Any, inner: int, prepare: Prepare 
     watch.emit = warned.append  # type: ignore[method-assign]
     logging.getLogger("steadyscore.engines").addHandler(watch)
     run = score_collection(scorer, str(data), out, config)
-    assert run.record["coverage"]["failed"] == []
+    assert run.record.failed == []
     if prepare is not None:
         assert len([record for record in warned if "memory ran out" in record.getMessage()]) == 1
         assert engine._passes.tokens < 100_000

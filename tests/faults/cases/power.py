@@ -58,8 +58,8 @@ def cut_labels(folder: Path, times: int) -> Counts:
 
 @fault("power cut, report", HOW, times=12, few=1)
 def cut_report(folder: Path, times: int) -> Counts:
-    from steadyscore.audits.load import load_run
     from steadyscore.report.page import write_report
+    from steadyscore.results.load import load_run
     from steadyscore.runs.folder import Run
 
     audit(make_collection(folder, 4), folder / "run")

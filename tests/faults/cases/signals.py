@@ -8,9 +8,6 @@ import signal
 import time
 from pathlib import Path
 
-import steadyscore.audits.audit
-import steadyscore.audits.load
-import steadyscore.commands.audit  # noqa: F401  # before copies of this process are made
 from steadyscore.cli import main
 from steadyscore.runs.folder import Run
 from tests.faults.audits import CALLS, CONFIG, make_collection, take_time

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,14 +28,14 @@ from ...errors import ModelError, StorageError
 from ...machine.disk import cache_folder, write_json
 from ...models.weights import weight_files
 from ...tasks import PASSAGE_RERANKING
-from ...terms import Prompt, PromptStyle
+from ...terms import JsonObject, Prompt, PromptStyle
 from ...window import readout, set_windows
 from ...window.prompt import PromptText, prompt_text
 from .. import Engine, EngineOptions
 from ..http import Unusable
 
 if TYPE_CHECKING:
-    from .model import TransformersEngine
+    pass
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2, "quantised": 5e-2}
 """How far two ways to the same prompt may differ in score, by the precision of the less precise one."""
@@ -43,7 +43,7 @@ HALF = 3e-2
 """The same of two ways to the same set, in half precision."""
 MAX_REFERENCE_BYTES = 16e9
 """Memory that `admit` may take for `hf`'s copy of the weights; larger models are left to `steadyscore doctor`."""
-SETS = 1
+SETS = 2
 """Number of the set check: what an earlier one passed is tried again."""
 
 QUERY = "why is the sky blue"
@@ -55,6 +55,8 @@ TEXTS = (
 MEMBERS = (*TEXTS[:2], "Blue paint was once made from a stone that had to be carried over mountains.", TEXTS[1])
 ORDERS = ((0, 1, 2, 3), (2, 3, 0, 1), (3, 2, 1, 0))
 
+log = logging.getLogger("steadyscore.engines")
+
 Open = Callable[[str, EngineOptions], Engine]
 
 
@@ -62,12 +64,12 @@ Open = Callable[[str, EngineOptions], Engine]
 
 
 def remembered() -> dict[str, str]:
-    """Results of the checks on this machine, by engine, version and weights."""
+    """Results of the checks on this machine, by engine, version and weights. A damaged file holds none, and is written anew."""
     try:
-        known: dict[str, str] = json.loads(_file().read_text())
-        return known
-    except (OSError, json.JSONDecodeError):
+        known = json.loads(_file().read_text())
+    except (OSError, ValueError):
         return {}
+    return known if isinstance(known, dict) else {}
 
 
 def _file() -> Path:
@@ -76,7 +78,10 @@ def _file() -> Path:
 
 def _keep(subject: str | None, verdict: str) -> None:
     if subject:
-        write_json(_file(), remembered() | {subject: verdict})
+        try:
+            write_json(_file(), remembered() | {subject: verdict})
+        except StorageError as refusal:
+            log.warning("the check of this model is made again at the next start: %s", refusal)
 
 
 def subject_of(engine: Engine) -> str | None:
@@ -89,7 +94,7 @@ def subject_of(engine: Engine) -> str | None:
     return _subject(identity, weights, {"llamacpp": "llama_cpp"}.get(kind, kind))
 
 
-def _subject(facts: dict[str, Any], weights: str | None, *libraries: str) -> str | None:
+def _subject(facts: JsonObject, weights: object, *libraries: str) -> str | None:
     versions = [getattr(sys.modules.get(library), "__version__", "") for library in libraries]
     known = {**facts, "version": " ".join(versions), "weights": weights}
     return ", ".join(f"{name} {value}" for name, value in known.items()) if all(versions) and weights else None
@@ -129,21 +134,26 @@ def probe_prompts(engine: Engine, style: PromptStyle = "paper") -> list[Prompt]:
 
 def compare(engine: Engine, plain: Engine) -> Parity:
     """Any engine against an `hf` engine of the same weights, on the same prompts."""
-    reference, identity = f"hf:{plain.name}", plain.identity()
-    precision = "quantised" if engine.identity()["kind"] == "llamacpp" else identity.get("dtype", "float32")
+    reference, given, other = f"hf:{plain.name}", engine.identity(), plain.identity()
+    halves = "bfloat16" in (given.get("dtype"), other.get("dtype"))
+    precision = "quantised" if given["kind"] == "llamacpp" else "bfloat16" if halves else "float32"
     prompts = probe_prompts(plain)
     if probe_prompts(engine) != prompts:
         raise ModelError(f"{engine.name} and {reference} turn the same window into different tokens; they are different models.")
     return _compare(engine, prompts, plain.grade_logits(prompts), reference, TOLERANCE[precision])
 
 
-def compare_readout(engine: Engine) -> Parity:
-    """Engine `hf` against the model's own logits over the whole vocabulary, one prompt at a time."""
+def compare_readout(engine: Engine, exact: Engine | None = None) -> Parity:
+    """Engine `hf` against the model's own logits over the whole vocabulary, one prompt at a time; in half precision against those
+    of `exact`, the same model in float32.
+    """
     prompts = probe_prompts(engine, engine.trained_settings.get("prompt") or "paper")
-    plain = [logits for prompt in prompts if (logits := engine.plain_logits(prompt)) is not None]
+    plain = [logits for prompt in prompts if (logits := (exact or engine).plain_logits(prompt)) is not None]
     if not plain:
         raise ModelError(f"{engine.name} has no model in this process to be compared with. Check its base: hf:<id or folder>.")
-    return _compare(engine, prompts, plain, "a plain forward", TOLERANCE["float32"])
+    precision = str(engine.identity().get("dtype", "float32"))
+    words = "a plain forward" if precision == "float32" else "a plain forward in float32"
+    return _compare(engine, prompts, plain, words, TOLERANCE[precision])
 
 
 def _compare(
@@ -171,11 +181,13 @@ def examine(engine: Engine, options: EngineOptions, reference: str | None, open_
 
     `reference` is the hf address of the same weights; an engine that loads them itself knows it, a server's model does not.
     """
+    exact = replace(options, dtype="float32")
     if not engine.needs_parity:
-        return compare_readout(engine)
+        is_exact = engine.identity().get("dtype", "float32") == "float32"
+        return compare_readout(engine, engine if is_exact else open_reference(f"hf:{engine.name}", exact))
     if (reference := reference or engine.reference) is None:
         raise ModelError(f"{engine.name} does not say where its weights are. Name them: --reference hf:<id or folder>.")
-    return compare(engine, open_reference(reference, options))
+    return compare(engine, open_reference(reference, exact if options.dtype == "auto" else options))
 
 
 def admit(engine: Engine, options: EngineOptions, open_reference: Open) -> Engine:
@@ -193,7 +205,8 @@ def _check_parity(engine: Engine, options: EngineOptions, open_reference: Open) 
         return f"not checked: {obstacle}; {_doctor(engine)}"
     try:
         # The engine may have filled the GPU; the processor has room for a second copy.
-        plain = open_reference(address, replace(options, device="cpu"))
+        exact = "float32" if options.dtype == "auto" else options.dtype
+        plain = open_reference(address, replace(options, device="cpu", dtype=exact))
     except Exception as refusal:  # whatever the libraries below have to say of a file
         return f"not checked: {address} does not open ({type(refusal).__name__}: {refusal})"
     try:
@@ -227,7 +240,7 @@ def _obstacle(reference: str, options: EngineOptions) -> str | None:
     files = weight_files(reference)
     if not files:
         return f"{reference} is not on this disk"
-    wide = 2 if options.dtype == "float32" else 1  # most weights are kept in 16 bits, those of a GGUF file in about 4
+    wide = 1 if options.dtype == "bfloat16" else 2  # most weights are kept in 16 bits, those of a GGUF file in about 4
     needs = sum(f.stat().st_size * wide * (4 if f.suffix == ".gguf" else 1) for f in files)
     return f"{reference} would take about {needs / 1e9:.0f} GB of memory" if needs > MAX_REFERENCE_BYTES else None
 
@@ -235,41 +248,44 @@ def _obstacle(reference: str, options: EngineOptions) -> str | None:
 # -- sets
 
 
-def check_sets(engine: TransformersEngine) -> None:
+def check_sets(engine: Engine, model: Any) -> None:
     """Refuse a model whose set windows would not be sets."""
     import torch
 
+    from .precision import arithmetic
+
     # With an adapter that its identity does not name, as in training, the weights are others than it says.
     identity = engine.identity()
-    is_named = "adapter" in identity or not any("lora_" in name for name, _ in engine.model.named_parameters())
+    is_named = "adapter" in identity or not any("lora_" in name for name, _ in model.named_parameters())
     facts = {"check": f"sets {SETS}", **{name: value for name, value in identity.items() if name != "model"}}
     subject = _subject(facts, identity.get("weights"), "torch", "transformers") if is_named else None
     if subject in remembered():
         return
-    training = engine.model.training
-    engine.model.eval()
+    training = model.training
+    model.eval()
     try:
-        with torch.inference_mode():
-            mistake = turn_mistake(engine.model) or plain_mistake(engine) or order_mistake(engine)
+        with torch.inference_mode(), arithmetic(model):
+            mistake = turn_mistake(engine, model) or plain_mistake(engine, model) or order_mistake(engine, model)
     finally:
-        engine.model.train(training)
+        model.train(training)
     if mistake:
         raise ModelError(f"{engine.name} cannot read a window as a set: {mistake} Choose another --prompt.")
-    with suppress(StorageError):  # the next start can check again
-        _keep(subject, f"read as sets, {datetime.now(UTC):%Y-%m-%d}")
+    _keep(subject, f"read as sets, {datetime.now(UTC):%Y-%m-%d}")
 
 
-def turn_mistake(model: Any) -> str | None:
-    """Keys read later and turned back must be the keys read earlier, in every layer."""
+def turn_mistake(engine: Engine, model: Any) -> str | None:
+    """Keys read later and turned back must be the keys read earlier, in every layer. Read are tokens of a text: control tokens
+    differ between the precisions by more than between two places."""
     from transformers import DynamicCache
 
     from .windows import Turn, read_behind
 
-    placed = np.arange(8)
+    tokens = engine.encoder.tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"][:8]
+    placed = np.arange(len(tokens))
     keys = []
     for start in (0, set_windows.EARLIER):
         cache: Any = DynamicCache()
-        read_behind(model, cache, [list(range(1, 9))], start + placed)
+        read_behind(model, cache, [tokens], start + placed)
         keys.append([layer.keys for layer in cache.layers])
     try:
         turn = Turn(model)
@@ -281,21 +297,21 @@ def turn_mistake(model: Any) -> str | None:
     return None
 
 
-def plain_mistake(engine: TransformersEngine) -> str | None:
+def plain_mistake(engine: Engine, model: Any) -> str | None:
     """A set of one is the compact prompt of one candidate, which the model reads without any help of ours."""
     one = engine.grade_logits([engine.encoder.set_prompt(_set_of((0,)))])
     plain = engine.encoder.prompt(prompt_text(PASSAGE_RERANKING, QUERY, MEMBERS[:1], style="compact"))
     apart = float(np.abs(slot_scores(one) - slot_scores(engine.grade_logits([plain]))).max())
-    if not apart <= _tolerance(engine.model):
+    if not apart <= _tolerance(model):
         return f"one candidate alone is scored otherwise than in a plain pass, by {apart:.2g}."
     return None
 
 
-def order_mistake(engine: TransformersEngine) -> str | None:
+def order_mistake(engine: Engine, model: Any) -> str | None:
     """A shuffled set must give the same bits where its members are sorted, and the same scores where they are not."""
-    for is_sorted, allowed in ((True, 0.0), (False, _tolerance(engine.model))):
+    for is_sorted, allowed in ((True, 0.0), (False, _tolerance(model))):
         rows = []
-        for order in ORDERS:
+        for order in ORDERS[: 2 if is_sorted else None]:
             reading = engine.grade_logits([engine.encoder.set_prompt(_set_of(order), is_sorted=is_sorted)])
             rows.append(slot_scores(reading)[np.argsort(order)])
         apart = float(np.ptp(np.stack(rows), axis=0).max())

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TypeVar
 
 from ...errors import InputError
+from ...machine.threads import cores
 
 T = TypeVar("T")
+
+CPU_BUILD = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 
 log = logging.getLogger("steadyscore.engines")
 
@@ -25,6 +30,8 @@ def device_of(asked: str | None) -> str:
     """The device asked for; where none is, CUDA if there is one, else the CPU."""
     here = present()
     if asked is None:
+        if len(here) == 1:
+            note_gpu_build()
         return "cuda" if "cuda:0" in here else "cpu"
     if asked not in here and f"{asked}:0" not in here:
         names = ", ".join(name.removesuffix(":0") for name in here)
@@ -32,15 +39,36 @@ def device_of(asked: str | None) -> str:
     return asked
 
 
+@cache
+def note_gpu_build() -> None:
+    """Say, once in a process, that this torch is a build for GPUs on a machine without one."""
+    import torch
+
+    versions = {"CUDA": torch.version.cuda, "ROCm": getattr(torch.version, "hip", None)}
+    if build := next((f"{name} {version}" for name, version in versions.items() if version), None):
+        log.warning(
+            "torch is a build for %s, and no GPU is found here: models run on the processor. If that is meant, add --device cpu; "
+            "the build for processors is smaller: %s", build, CPU_BUILD,
+        )  # fmt: skip
+
+
+def share_threads(device: str) -> None:
+    """No more threads than the process has cores: a container's share of time is less than the cores that torch counts."""
+    import torch
+
+    if device == "cpu" and not os.environ.get("OMP_NUM_THREADS") and torch.get_num_threads() > cores():
+        torch.set_num_threads(cores())
+
+
 def present() -> list[str]:
     """The devices of this machine, each under its kind and number."""
     import torch
 
-    found = ["cpu:0"]
+    names = ["cpu:0"]
     if torch.accelerator.is_available():
         kind = torch.accelerator.current_accelerator().type  # type: ignore[union-attr]
-        found += [f"{kind}:{i}" for i in range(torch.accelerator.device_count())]
-    return found
+        names += [f"{kind}:{i}" for i in range(torch.accelerator.device_count())]
+    return names
 
 
 class OutOfMemory(Exception):
@@ -68,14 +96,14 @@ class Passes:
             if used <= longest:
                 raise OutOfMemory(
                     f"{longest:,} tokens do not fit into memory, even alone ({reason}). "
-                    "Lower --width or --chars, or choose a smaller model or --dtype bfloat16."
+                    "Lower --width or --chars, or choose a smaller model or --set dtype=bfloat16."
                 )
             self.tokens = min(self.tokens, used // 2)
             if not self._has_warned:
                 self._has_warned = True
                 log.warning(
                     "memory ran out with %s tokens in a pass: they are halved until they fit, for the rest of the run. "
-                    "A lower --batch-tokens saves the attempt.", f"{used:,}",
+                    "A lower batch_tokens saves the attempt.", f"{used:,}",
                 )  # fmt: skip
             _free()
 

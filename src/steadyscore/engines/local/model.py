@@ -10,12 +10,12 @@ share a pass from then on (`device.py`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
@@ -25,22 +25,38 @@ from ...errors import ModelError
 from ...models.adapter import adapter_identity, attach, card_of, split_address
 from ...models.embedded import embedded_scorers
 from ...models.weights import locate, weights_digest
-from ...terms import Prompt
+from ...terms import JsonObject, Prompt
 from ...window import set_windows
 from ...window.encoding import Encoder
 from ...window.readout import SlotLogits
 from .. import Capabilities, EngineOptions
 from ..generator import Ids, ReadingEngine
 from . import checks, windows
-from .device import Passes, device_of
+from .device import Passes, device_of, share_threads
+from .precision import arithmetic, carry_float32, float32_product, in_precision, precision_of
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def scoring(method: Method) -> Method:
+    """An engine's method runs without gradients, in the arithmetic of its model's precision."""
+
+    @wraps(method)
+    def run(engine: TransformersEngine, *given: Any, **named: Any) -> Any:
+        with torch.inference_mode(), arithmetic(engine.model):
+            return method(engine, *given, **named)
+
+    return cast(Method, run)
 
 
 class TransformersEngine(ReadingEngine):
     """Reads grades from a causal language model."""
 
-    def __init__(self, model: Any, tokenizer: Any, name: str, options: EngineOptions, identity: dict[str, Any]):
+    def __init__(self, model: Any, tokenizer: Any, name: str, options: EngineOptions, identity: JsonObject):
         self.name, self.options = name, options
         self.model = model.eval()
+        if model.dtype != torch.float32:
+            carry_float32(model)
         self.encoder = Encoder(tokenizer, name)
         self.context = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 10**9)
         self.capabilities = Capabilities(
@@ -60,13 +76,16 @@ class TransformersEngine(ReadingEngine):
         """`<embedded name | folder | file.gguf | hub id>[+adapter folder]`."""
         base, adapter = split_address(address)
         device = device_of(options.device)  # before anything is loaded for nothing
+        share_threads(device)
+        options = replace(options, dtype=precision_of(options.dtype, device))
         source, local = locate(base)
         transformers_logging.disable_progress_bar()  # a load takes seconds; our own bars are for what takes minutes
         try:
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
             model = AutoModelForCausalLM.from_pretrained(
                 source,
-                dtype=getattr(torch, options.dtype),
+                # An adapter is folded into the weights as they are stored, before they are rounded.
+                dtype="auto" if adapter and options.dtype != "float32" else getattr(torch, options.dtype),
                 trust_remote_code=options.trust_remote_code,
                 use_safetensors=True,  # pickled weights can run code
             )
@@ -84,27 +103,27 @@ class TransformersEngine(ReadingEngine):
         card = card_of(address)
         if card and not adapter:  # it was merged into the weights
             identity["adapter"] = adapter_identity(Path(source), card)
-        engine = cls(model.to(device), tokenizer, address, options, identity)  # type: ignore[arg-type]
-        engine.trained_settings = card["settings"] if card else {}
+        engine = cls(in_precision(model, options.dtype).to(device), tokenizer, address, options, identity)
+        engine.trained_settings = card.settings if card else {}
         return engine
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return dict(self._identity)
 
-    @torch.inference_mode()
+    @scoring
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         readings: list[SlotLogits | None] = [None] * len(prompts)
         together: list[tuple[Sequence[int], list[int]]] = []
         alone: list[int] = []
         for prefix, members in _by_prefix(prompts):
-            found = [prompts[i] for i in members]
-            if found[0].segment:
-                for i, reading in zip(members, self._read_sets(found, label_mass), strict=True):
+            alike = [prompts[i] for i in members]
+            if alike[0].segment:
+                for i, reading in zip(members, self._read_sets(alike, label_mass), strict=True):
                     readings[i] = reading
-            elif windows.recur(found):
-                for i, reading in zip(members, self._read_isolated(found, label_mass), strict=True):
+            elif windows.recur(alike):
+                for i, reading in zip(members, self._read_isolated(alike, label_mass), strict=True):
                     readings[i] = reading
-            elif self.options.share_prefix or _is_mostly_prefix(found):
+            elif self.options.share_prefix or _is_mostly_prefix(alike):
                 together.append((prefix, members))
             else:
                 alone += members
@@ -114,7 +133,7 @@ class TransformersEngine(ReadingEngine):
                 readings[i] = reading
         return cast(list[SlotLogits], readings)
 
-    @torch.inference_mode()
+    @scoring
     def plain_logits(self, prompt: Prompt) -> SlotLogits:
         """The textbook way: one full forward, logits of every position, rows picked afterwards."""
         if prompt.segment:
@@ -129,7 +148,7 @@ class TransformersEngine(ReadingEngine):
         if not self.sets_checked:
             self.sets_checked = True  # the examination reads sets itself
             try:
-                checks.check_sets(self)
+                checks.check_sets(self, self.model)
             except BaseException:  # also where the user stopped it: an examination counts only when it ended
                 self.sets_checked = False
                 raise
@@ -138,9 +157,9 @@ class TransformersEngine(ReadingEngine):
         """Grade logits (B, 4) of each prompt from one forward pass, with gradients: what training uses."""
         is_set = any(prompt.segment for prompt in prompts)  # training shows windows of one kind
         states = windows.whole_states(self.model, prompts) if is_set else self._slot_states(list(prompts), 0, None)
-        return [self.project(rows, self._tensor(p.grade_tokens)).float() for rows, p in zip(states, prompts, strict=True)]
+        return [self.project(rows, self._tensor(p.grade_tokens)) for rows, p in zip(states, prompts, strict=True)]
 
-    @torch.inference_mode()
+    @scoring
     def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
         """Greedy continuations, until the model ends its turn."""
         tokenizer, own = self.encoder.tokenizer, self.model.generation_config
@@ -160,12 +179,12 @@ class TransformersEngine(ReadingEngine):
         self, prompts: Sequence[Prompt], members: list[int], prefix: Sequence[int], label_mass: bool, tokens: int
     ) -> dict[int, SlotLogits]:
         """Windows that begin alike, at most so many tokens in a pass."""
-        cache, found = self._prefix_cache(prefix) if prefix else None, dict[int, SlotLogits]()
+        cache, readings = self._prefix_cache(prefix) if prefix else None, dict[int, SlotLogits]()
         for batch in _batches(prompts, members, len(prefix), tokens):
             hidden = self._slot_states([prompts[i] for i in batch], len(prefix), cache)
             for i, states in zip(batch, hidden, strict=True):
-                found[i] = self._read(states, prompts[i].grade_tokens, label_mass)
-        return found
+                readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
+        return readings
 
     def _read_isolated(self, prompts: Sequence[Prompt], label_mass: bool) -> list[SlotLogits]:
         """Windows of one query whose candidates are read once for all of them."""
@@ -212,17 +231,16 @@ class TransformersEngine(ReadingEngine):
     def _read(self, states: torch.Tensor, grade_tokens: Sequence[int], label_mass: bool) -> SlotLogits:
         grades = self._tensor(grade_tokens)
         if not label_mass:
-            return SlotLogits(self.project(states, grades).float().cpu().numpy())
-        logits = self.project(states).float()
+            return SlotLogits(self.project(states, grades).cpu().numpy())
+        logits = self.project(states)
         mass = (torch.logsumexp(logits[:, grades], -1) - torch.logsumexp(logits, -1)).exp()
         return SlotLogits(logits[:, grades].cpu().numpy(), mass.cpu().numpy())
 
     def project(self, states: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
-        """Hidden states to logits of some rows of the output matrix (all without `rows`), as the model itself would."""
+        """Hidden states to float32 logits of some rows of the output matrix (all without `rows`), as the model itself would."""
         head = self.model.get_output_embeddings()
-        weight = head.weight if rows is None else head.weight[rows]
         bias = getattr(head, "bias", None)
-        logits = states @ weight.T
+        logits = float32_product(states, head.weight if rows is None else head.weight[rows])
         if bias is not None:
             logits = logits + (bias if rows is None else bias[rows])
         return final_scale(logits, self.model.config.get_text_config())

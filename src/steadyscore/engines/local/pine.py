@@ -26,6 +26,7 @@ from ...window.prompt import Piece, PromptText
 from ...window.readout import SlotLogits
 from .. import Capabilities, Grader
 from .model import TransformersEngine
+from .precision import arithmetic
 from .windows import FIXED_ROPES, rope_type, set_attention
 
 FAMILIES = ("llama", "qwen2", "qwen3")
@@ -68,7 +69,7 @@ class PineEngine(Grader):
         self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=False, deterministic=True)
         self.trained_settings, self.options = engine.trained_settings, engine.options
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return self.engine.identity() | {"attention": "pine"}
 
     @torch.inference_mode()
@@ -82,9 +83,10 @@ class PineEngine(Grader):
                 f"a window of {len(prompt.markers)} candidates needs {len(ids):,} tokens, the model takes {self.context:,}. "
                 "Lower --width or --chars."
             )
-        states = order_free_states(self.engine.model, ids, layout)[slots]
+        with arithmetic(self.engine.model):
+            states = order_free_states(self.engine.model, ids, layout)[slots]
         logits = self.engine.project(states, torch.tensor(grade_tokens, device=states.device))
-        return SlotLogits(logits.float().cpu().numpy())
+        return SlotLogits(logits.cpu().numpy())
 
 
 # -- text to segments
@@ -155,14 +157,16 @@ def attention_scores(q: torch.Tensor, k: torch.Tensor, layout: Layout, frequenci
     T = q.shape[1]
     visible = _visible(layout, T, q.device)
     starts, at = virtual_places(q, k, layout, scaling)  # (H, T, D), (T,)
-    found = torch.empty(q.shape[0], T, T, dtype=q.dtype, device=q.device)
+    scores = torch.empty(q.shape[0], T, T, dtype=q.dtype, device=q.device)
     plain = torch.arange(T, device=q.device)
     outside = torch.cat([plain[: layout.prefix], plain[layout.suffix :]])
-    found[..., outside] = _rotate(q, at, frequencies) @ _rotate(k[:, outside], outside, frequencies).mT
+    scores[..., outside] = _rotate(q, at, frequencies) @ _rotate(k[:, outside], outside, frequencies).mT
     for d, (first, past) in enumerate(layout.bounds):
         offsets = torch.arange(past - first, device=q.device)
-        found[..., first:past] = _rotate(q, at - starts[..., d], frequencies) @ _rotate(k[:, first:past], offsets, frequencies).mT
-    return (found * scaling).masked_fill(~visible, -torch.inf)
+        scores[..., first:past] = (
+            _rotate(q, at - starts[..., d], frequencies) @ _rotate(k[:, first:past], offsets, frequencies).mT
+        )
+    return (scores * scaling).masked_fill(~visible, -torch.inf)
 
 
 def virtual_places(q: torch.Tensor, k: torch.Tensor, layout: Layout, scaling: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -82,7 +82,7 @@ def _window(model: Any, prompt: Prompt, states: torch.Tensor) -> torch.Tensor:
 
 def read_texts(model: Any, head: torch.Tensor, texts: Sequence[Sequence[int]], batch_tokens: int) -> list[torch.Tensor]:
     """Keys and values of texts, each read alone behind the head; texts of similar length share a pass."""
-    start, found = head.shape[-2], dict[int, torch.Tensor]()
+    start, states = head.shape[-2], dict[int, torch.Tensor]()
     pass_tokens = PASS_TOKENS["cpu" if model.device.type == "cpu" else "accelerator"]
     for batch in passes([len(text) for text in texts], batch_tokens, pass_tokens):
         longest = len(texts[batch[0]])
@@ -91,8 +91,8 @@ def read_texts(model: Any, head: torch.Tensor, texts: Sequence[Sequence[int]], b
             # Padding stands on the right, where a causal model does not see it, and is cut off again.
             padded = [(*texts[i], *[0] * (longest - len(texts[i]))) for i in batch]
             read_behind(model, cache, padded, start + np.arange(longest))
-        found |= {i: states_of(cache, row, start, start + len(texts[i])) for row, i in enumerate(batch)}
-    return [found[i] for i in range(len(texts))]
+        states |= {i: states_of(cache, row, start, start + len(texts[i])) for row, i in enumerate(batch)}
+    return [states[i] for i in range(len(texts))]
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, pass_tokens: int) -> list[list[int]]:
@@ -120,7 +120,7 @@ def passes(lengths: Sequence[int], batch_tokens: int, pass_tokens: int) -> list[
 def read_behind(model: Any, cache: Any, rows: Sequence[Sequence[int]], placed: np.ndarray, seen: Any = None) -> torch.Tensor:
     """One forward pass behind what `cache` holds; it is added to the cache."""
     options = {} if seen is None else {"attention_mask": additive(seen[None], model)}
-    ids, places = (torch.as_tensor(found, dtype=torch.long, device=model.device) for found in (rows, placed[None]))
+    ids, places = (torch.as_tensor(numbers, dtype=torch.long, device=model.device) for numbers in (rows, placed[None]))
     output = model.base_model(input_ids=ids, position_ids=places, past_key_values=cache, use_cache=True, **options)
     states: torch.Tensor = output.last_hidden_state
     return states
@@ -205,21 +205,21 @@ def whole_states(model: Any, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
     placed = np.stack([set_windows.positions(prompt, tokens) for prompt in prompts])
     on = model.device
     with set_attention(model):
-        found = model.base_model(
+        output = model.base_model(
             input_ids=torch.from_numpy(ids).to(on),
             position_ids=torch.from_numpy(placed).to(on),
             use_cache=False,
             set_sight=_sight(model, prompts, tokens),
         )
-    return [row[list(p.slots)] for row, p in zip(found.last_hidden_state, prompts, strict=True)]
+    return [row[list(p.slots)] for row, p in zip(output.last_hidden_state, prompts, strict=True)]
 
 
 def _sight(model: Any, prompts: Sequence[Prompt], tokens: int) -> Sight:
-    found = [set_windows.text_tokens(prompt) for prompt in prompts]
-    longest = max(map(len, found))
+    own_texts = [set_windows.text_tokens(prompt) for prompt in prompts]
+    longest = max(map(len, own_texts))
     texts = np.zeros((len(prompts), longest), int)
     seen = np.zeros((len(prompts), tokens, tokens + longest), bool)
-    for i, (prompt, own) in enumerate(zip(prompts, found, strict=True)):
+    for i, (prompt, own) in enumerate(zip(prompts, own_texts, strict=True)):
         texts[i, : len(own)] = own
         seen[i, :, :tokens] = set_windows.visible_alone(prompt, tokens)
         seen[i, :, tokens : tokens + len(own)] = set_windows.visible_earlier(prompt, tokens)
@@ -262,13 +262,13 @@ def member_states(model: Any, prompt: Prompt, batch_tokens: int) -> torch.Tensor
     texts = torch.cat([block[..., :length, :] for block, length in zip(blocks, lengths, strict=True)], dim=-2)
     earlier = torch.stack([Turn(model)(texts[:, 0]), texts[:, 1]], dim=1)
     own = list(accumulate(lengths, initial=0))
-    found = []
+    states = []
     for start in range(0, len(blocks), SEGMENTS):
         chunk = range(start, min(start + SEGMENTS, len(blocks)))
         known = torch.cat([head, *(blocks[i] for i in chunk), earlier], dim=-2)
         seen = _visible_behind(prompt, chunk, head.shape[-2], own)
-        found.append(_read_segments(model, prompt, chunk, known, seen))
-    return torch.cat(found)
+        states.append(_read_segments(model, prompt, chunk, known, seen))
+    return torch.cat(states)
 
 
 def read_blocks(model: Any, prompt: Prompt, batch_tokens: int) -> tuple[torch.Tensor, list[torch.Tensor]]:

@@ -1,28 +1,29 @@
 """The paper's comparison systems, each one address: `system:<name>[@<folder or hub id>]` (§5, §H.3).
 
-A name carries the checkpoint and its revision; a folder after the @ replaces both, for machines without a network. The
-loaders are in `pointwise.py`, `pairwise.py` and `listwise.py`.
+A name carries the checkpoint and its revision; `@<hub id>@<revision>` or a folder after the @ replaces both. The loaders are in
+`prompted.py` (a prompt to a language model) and `heads.py` (a model with a head of its own).
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ...errors import InputError, ModelError
+from ...terms import JsonObject
 from .. import PAID, WEIGHTS, Address, Capabilities, EngineOptions, Kind, Listing, Reranker
-from .pointwise import Score
+from . import heads, prompted
+from .heads import Score
 
 
 @dataclass(frozen=True, slots=True)
 class System:
     """A system as the paper names it, where its weights are, and how it is fed."""
 
-    loader: str
-    """`module:function` beside this file; the function takes (source, revision, options) and returns a scoring function."""
+    load: Callable[[str, str | None, EngineOptions], Score]
+    """(source, revision, options) -> what scores a pool."""
     hub: str = ""
     """Empty: any model of its kind, named after the @."""
     revision: str | None = None
@@ -36,46 +37,50 @@ class System:
     needs: tuple[str, ...] = ("torch", "transformers")
 
 
-JINA = ("listwise:jina", "jinaai/jina-reranker-v3", "10fb694fc21f7a710a563ff1eb977a460f3868e4")
+JINA = (heads.jina, "jinaai/jina-reranker-v3", "10fb694fc21f7a710a563ff1eb977a460f3868e4")
 
 SYSTEMS: dict[str, System] = {
     "jina-reranker-v3": System(*JINA, paper="jina-reranker-v3"),
     "jina-reranker-v3-b20": System(*JINA, paper="jina-reranker-v3 (B=20)", width=20),
+    "jina-reranker-v3.5": System(heads.jina, "jinaai/jina-reranker-v3.5"),
+    "lighton-rerank-lw-0.8b": System(prompted.lighton, "lightonai/LightOn-rerank-LW-0.8B", gives="ranking"),
+    "lighton-rerank-lw-2b": System(prompted.lighton, "lightonai/LightOn-rerank-LW-2B", gives="ranking"),
+    "lighton-rerank-lw-4b": System(prompted.lighton_4b, "lightonai/LightOn-rerank-LW-4B", gives="ranking"),
     "rank-zephyr-7b": System(
-        "listwise:rank_zephyr",
+        prompted.rank_zephyr,
         "castorini/rank_zephyr_7b_v1_full",
         "aa11d9da444ec3490827656c3b961d5c5f3af0eb",
         paper="RankZephyr-7B",
         gives="ranking",
     ),
     "mxbai-rerank-base-v2": System(
-        "pointwise:mxbai",
+        prompted.mxbai,
         "mixedbread-ai/mxbai-rerank-base-v2",
         "3ea9d4dffa7d12a4f366be8e275c349de9fc9865",
         paper="mxbai-base-v2",
         order_free=True,
     ),
     "mxbai-rerank-large-v2": System(
-        "pointwise:mxbai",
+        prompted.mxbai,
         "mixedbread-ai/mxbai-rerank-large-v2",
         "ca7e1ee484c37c0ddd8d178a9a5c33cec575c5e6",
         paper="mxbai-large-v2",
         order_free=True,
     ),
-    "qwen3-reranker-4b": System("pointwise:qwen3_reranker", "Qwen/Qwen3-Reranker-4B", order_free=True),
+    "qwen3-reranker-4b": System(prompted.qwen3_reranker, "Qwen/Qwen3-Reranker-4B", order_free=True),
     "skywork-reward-v2-qwen3-4b": System(
-        "pointwise:reward_model",
+        heads.reward_model,
         "Skywork/Skywork-Reward-V2-Qwen3-4B",
         "fd958fef475f323f4e6b195930e3dd918485c668",
         paper="Skywork-Reward-V2-Qwen3-4B",
         order_free=True,
     ),
-    # Its revision is f9000bd5...; the rest of the name is not known to us, and the hub takes whole names only.
-    "pairrm": System("pairwise:pair_rm", "llm-blender/PairRM-hf", paper="PairRM", order_free=True),
-    "monot5": System("pointwise:mono_t5", "castorini/monot5-base-msmarco-10k", order_free=True),
-    "cross-encoder": System("pointwise:cross_encoder", order_free=True, needs=("torch", "transformers", "sentence_transformers")),
-    "first": System("listwise:first_token", "castorini/first_mistral", gives="ranking"),
-    "rankgpt": System("listwise:rank_gpt", gives="ranking"),
+    # The paper's revision is f9000bd5...; the rest of the name is not known to us, and the hub takes whole names only.
+    "pairrm": System(heads.pair_rm, "llm-blender/PairRM-hf", paper="PairRM", order_free=True),
+    "monot5": System(heads.mono_t5, "castorini/monot5-base-msmarco-10k", order_free=True),
+    "cross-encoder": System(heads.cross_encoder, order_free=True, needs=("torch", "transformers", "sentence_transformers")),
+    "first": System(prompted.first_token, "castorini/first_mistral", gives="ranking"),
+    "rankgpt": System(prompted.rank_gpt, gives="ranking"),
 }
 
 
@@ -94,7 +99,7 @@ class SystemReranker(Reranker):
             "text": "as it is",
         }
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return dict(self._identity)
 
     def score(self, query: str, texts: Sequence[str]) -> list[float]:
@@ -107,6 +112,8 @@ def system_of(rest: str) -> System | None:
 
 def open_system(address: Address, options: EngineOptions) -> SystemReranker:
     rest = address.rest
+    if options.dtype == "auto":  # as their papers and libraries compute them
+        options = replace(options, dtype="float32")
     name, _, source = rest.partition("@")
     system = system_of(rest)
     if system is None:
@@ -116,10 +123,10 @@ def open_system(address: Address, options: EngineOptions) -> SystemReranker:
     if source.startswith((".", "/", "~")) and not Path(source).expanduser().is_dir():
         raise InputError(f"folder {source} does not exist.")
     revision = None if source else system.revision
-    module, _, function = system.loader.partition(":")
-    loader = getattr(importlib.import_module(f".{module}", __package__), function)
+    if "@" in source and not (source.startswith("openai:") or Path(source).is_dir()):
+        source, _, revision = source.partition("@")
     try:
-        score = loader(source or system.hub, revision, options)
+        score = system.load(source or system.hub, revision, options)
     except (OSError, ValueError, KeyError) as refusal:
         reason = " ".join(str(refusal).split())[:300]
         raise ModelError(f"system:{rest} could not be loaded ({reason}). Give a folder: system:{name}@<folder>.") from refusal
@@ -128,7 +135,7 @@ def open_system(address: Address, options: EngineOptions) -> SystemReranker:
 
 def _listing(name: str, system: System) -> Listing:
     address = f"system:{name}" + ("" if system.hub else "@<id|folder>")
-    return Listing(address, system.gives, system.paper, "--trust-remote-code" if system.loader == JINA[0] else "")
+    return Listing(address, system.gives, system.paper, "--set trust_remote_code=yes" if system.load is heads.jina else "")
 
 
 KIND = Kind(

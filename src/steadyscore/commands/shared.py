@@ -1,0 +1,334 @@
+"""What several verbs share: groups of flags and the settings they say, tables and JSON on stdout, the next command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+from ..audits.audits import Audits
+from ..engines import EngineOptions, Price
+from ..errors import InputError, UsageError
+from ..machine.bounds import parse_number
+from ..machine.console import say
+from ..machine.extras import PAGE, absent_modules, install_line
+from ..machine.names import slug
+from ..machine.places import Place, is_address
+from ..measures.registry import MEASURES
+from ..measures.threshold import Threshold
+from ..measures.views import ScoreView
+from ..results.notes import failed_remark, failed_remarks
+from ..results.render import Printed, to_text
+from ..results.screen import by_collection, first_decision, screen_measures
+from ..results.table import table_of
+from ..scoring.config import AuditConfig, AuditSettings, Cut, configure
+from ..scoring.scorer import Settings
+from ..scoring.starts import start_remarks
+from ..terms import Failure, Partition
+from .flags import add_field, add_fields, add_settings, from_flags, not_negative, positive
+
+
+def examples(parser: argparse.ArgumentParser, *commands: str) -> None:
+    """The commands at the end of a help text; docs and tests run them as printed."""
+    parser.epilog = "examples:\n" + "\n".join(f"  {command}" for command in commands)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+FORMATS = ("table", "markdown", "latex", "csv", "json")
+"""The forms in which a verb prints its result."""
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--format", choices=FORMATS, default="table", help="how the result is printed (default: table)")
+    either.add_argument("--json", action="store_true", help="print one JSON object, as --format json does")
+
+
+def form_of(args: argparse.Namespace) -> str:
+    """What `add_format` was told."""
+    return "json" if getattr(args, "json", False) else str(getattr(args, "format", "table"))
+
+
+def print_result(args: argparse.Namespace, result: Printed) -> None:
+    """A result in the form that was asked for."""
+    form = form_of(args)
+    if form == "json":
+        print_json(result.to_json())
+    else:
+        print(result if form == "table" else result.to_format(form), end="\n" if form == "table" else "")
+
+
+def add_all(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="print every measure and every note, not only a first look")
+
+
+def add_presentation(parser: argparse.ArgumentParser) -> None:
+    """What the scorer sees: the flags that `Settings` and the collection's cut are made of."""
+    group = parser.add_argument_group("presentation")
+    add_field(group, Settings, "width", metavar="B")
+    add_field(group, AuditConfig, "chars")
+    add_fields(group, Cut, "pool queries")
+    add_fields(group, Settings, "prompt fit")
+    add_settings(parser, Settings, "partition", type=lambda word: word.replace("-", "_"), choices=get_args(Partition))
+    add_settings(parser, Settings, "markers marker_seed placeholder")
+
+
+def add_scorer_change(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-scorer-change",
+        action="store_true",
+        help="resume a run whose scorer has changed since (its files, its endpoint, its weights); the run says so",
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser, *, keeps_answers: bool = True) -> None:
+    """How a local model runs, and how an endpoint is asked; what serves asks anew each time."""
+    group = parser.add_argument_group("engine")
+    add_fields(group, EngineOptions, "device concurrency")
+    add_settings(parser, EngineOptions, "dtype batch_tokens trust_remote_code tensor_parallel")
+    add_settings(parser, EngineOptions, "tokenizer", metavar="PATH")
+    add_settings(parser, EngineOptions, "allow_base_mismatch rate retries")
+    add_settings(parser, EngineOptions, "timeout", metavar="SECONDS")
+    add_settings(parser, EngineOptions, "price", type=_prices, metavar="IN,OUT")
+    if keeps_answers:
+        add_settings(parser, EngineOptions, "cache")
+        add_settings(parser, EngineOptions, "watch", metavar="FILE,...")
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    # How much of a text is kept is a matter of the collection, so --chars goes to the audit's own settings.
+    return from_flags(Settings, args, chars=Settings().chars)
+
+
+def engine_options(args: argparse.Namespace) -> EngineOptions:
+    return from_flags(EngineOptions, args)
+
+
+def config_of(args: argparse.Namespace) -> AuditConfig:
+    """The configuration that the flags of a verb say; what does not go together is wrong usage."""
+    given = {name: value for name in get_type_hints(AuditSettings) if (value := getattr(args, name, None)) is not None}
+    given |= {name: value for name, value in _sizes(args).items() if value is not None}
+    try:
+        return configure(AuditConfig(), given)
+    except InputError as mistake:
+        raise UsageError(str(mistake)) from mistake
+
+
+THRESHOLD_FLAGS = ("cutoff", "match_retention", "keep", "threshold_protocol")
+
+
+def add_threshold(parser: argparse.ArgumentParser) -> None:
+    """How the threshold consumer gets its cutoff."""
+    group = parser.add_argument_group(
+        "threshold (default: what the run was audited with; a new one: a cutoff fitted on other queries to keep 30 % of the pool)"
+    )
+    either = group.add_mutually_exclusive_group()
+    add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1")
+    add_field(
+        either,
+        Threshold,
+        "retention",
+        flag="--match-retention",
+        type=_share_or_run,
+        metavar="SHARE|RUN",
+        help="fit it to keep this share of the pool, or the share that the F1-tuned cutoff of a run keeps on each collection",
+    )
+    rule = "no cutoff: keep exactly the first K candidates of every pool, or this share of it, rounded, at least one"
+    either.add_argument("--keep", type=_first_or_share, metavar="K|SHARE", help=rule)
+    add_settings(parser, Threshold, "protocol", called="threshold_protocol", is_unset=True)
+
+
+def _cutoff(text: str) -> float | Literal["f1"]:
+    if text != "f1" and math.isnan(parse_number(text)):
+        raise argparse.ArgumentTypeError(f"{text} is not a score: give a number, or f1")
+    return "f1" if text == "f1" else parse_number(text)
+
+
+def share(text: str) -> float:
+    if not 0 < (value := parse_number(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share: give a number between 0 and 1, for example 0.3")
+    return value
+
+
+def _first_or_share(text: str) -> int | float:
+    return int(text) if text.isdecimal() and int(text) else share(text)
+
+
+def _sizes(args: argparse.Namespace) -> dict[str, Any]:
+    """--keep as the setting that it fills."""
+    keep = getattr(args, "keep", None)
+    return {"keep_first": keep} if isinstance(keep, int) else {"keep_share": keep}
+
+
+def _share_or_run(text: str) -> float | str:
+    if is_address(text) or Path(text).is_dir():
+        return text
+    if not 0 < (value := parse_number(text)) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a share and not a run folder: give a number between 0 and 1, for example 0.3, or a run"
+        )
+    return value
+
+
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    """How stored scores are measured: by a threshold, a readout and a tie rule, by default as the run was audited."""
+    add_threshold(parser)
+    add_settings(parser, ScoreView, "readout ties", is_unset=True)
+    parser.add_argument(
+        "--serving-permutations",
+        type=positive,
+        default=1,
+        metavar="K",
+        help="measure what a system that averages K permutations would decide (default 1)",
+    )
+
+
+def add_allow_missing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-missing",
+        type=not_negative,
+        default=0,
+        metavar="N",
+        help="pass a run in which up to N queries could not be scored or read (default 0)",
+    )
+
+
+def threshold_of(args: argparse.Namespace) -> Threshold | None:
+    """What the flags say; None where they say nothing: each run's own."""
+    if all(getattr(args, flag) is None for flag in THRESHOLD_FLAGS):
+        return None
+    share, run = (None, args.match_retention) if isinstance(args.match_retention, str) else (args.match_retention, None)
+    return Threshold(
+        cutoff=args.cutoff,
+        protocol=args.threshold_protocol or "midpoints",
+        retention=share,
+        retention_of=run,
+        **_sizes(args),
+    )
+
+
+def price(text: str) -> float:
+    if not (value := parse_number(text)) >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a price: give a number, 0 or more")
+    return value
+
+
+def _prices(text: str) -> Price:
+    prices = tuple(map(price, text.split(",")))
+    if len(prices) != 2:
+        raise argparse.ArgumentTypeError(f"{text} is not the price of a million prompt and written tokens, such as 0.15,0.6")
+    return Price(*prices)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    print(to_text([table_of(header, list(rows))]), end="")
+
+
+def note(*words: object) -> None:
+    """A remark for the person at the terminal: never on stdout."""
+    say(" ".join(map(str, words)))
+
+
+def can_draw_page(out: Place) -> bool:
+    """Whether a report page can be drawn; where not, that is said, so ask before the work begins."""
+    if missing := absent_modules(PAGE):
+        verb = "is" if len(missing) == 1 else "are"
+        later = f"{install_line(missing)} and then: steadyscore report {out}"
+        note(f"No report page will be written, as {' and '.join(missing)} {verb} not installed. To have one: {later}")
+    return not missing
+
+
+def note_failed(failed: Sequence[Failure], of: str, done: str = "scored") -> int:
+    """Name the queries that somebody's code failed on; the exit code of a command that finished without them."""
+    if not failed:
+        return 0
+    note(failed_remark(failed, of, done))
+    return 4
+
+
+def refuse(*mistakes: str) -> None:
+    """Wrong usage that argparse cannot see by itself."""
+    if mistakes:
+        raise UsageError("\n".join(mistakes))
+
+
+# -- the command that usually follows
+
+
+def note_next(args: argparse.Namespace, *words: object) -> None:
+    """One line with a command that runs as printed; nothing where a program reads the answer."""
+    if form_of(args) not in FORMATS[1:]:
+        sys.stdout.flush()  # where both go into one file, this line is the last
+        note(f"next: {shlex.join(['steadyscore', *map(str, words)])}")
+
+
+def note_gate(args: argparse.Namespace, audits: Audits, *runs: Place) -> None:
+    """A gate on the first decision that every table of the audits shows, or on their rankings."""
+    shown = set.intersection(*(set(screen_measures(members)) for members in by_collection(audits)))
+    if (name := first_decision(audits, shown) or "tau_psi") in shown:
+        bound = ("--min", f"{name}=0.8") if MEASURES[name].better == "higher" else ("--max", f"{name}=0.2")
+        note_next(args, "gate", *runs, *bound, *measured_by_flags(args))
+
+
+def note_after(args: argparse.Namespace, audits: Audits) -> int:
+    """Several scorers are compared with the first one, one is held to a bound; scores that nothing has kept are kept first."""
+    if args.out is None:
+        note_next(args, *args.command[1:], "--out", f"runs/{slug(audits[0].collection)}")
+    elif len({audit.name for audit in audits}) > 1:
+        note_next(args, "compare", args.out, "--baseline", audits[0].name, *measured_by_flags(args))
+    else:
+        note_gate(args, audits, args.out)
+    return 0
+
+
+def measured_by_flags(args: argparse.Namespace) -> list[str]:
+    """The flags that say how stored scores were measured, for another command that is to measure them alike."""
+    given = {name: vars(args).get(name) for name in ("cutoff", "match_retention", "keep", "serving_permutations")}
+    given |= {"serving_permutations": None} if given["serving_permutations"] == 1 else {}
+    read = [f"{name}={vars(args).get(name)}" for name in ("threshold_protocol", "readout", "ties") if vars(args).get(name)]
+    words = [word for name, value in given.items() if value is not None for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [*words, *(word for setting in read for word in ("--set", setting))]
+
+
+# -- what audits print
+
+
+def name_failed(audits: Audits) -> int:
+    """Name what could not be scored, in the runs, beside them and by their readers; the exit code."""
+    failed = [sentence for audit in audits for sentence in failed_remarks(audit)]
+    for sentence in failed:
+        note(sentence)
+    return 4 if failed else 0
+
+
+def print_audits(audits: Audits, args: argparse.Namespace, of: str | None = None) -> None:
+    """A first look, or with --all everything, and the page's address; or one JSON object.
+
+    `of` names scores that belong to no collection.
+    """
+    if (form := form_of(args)) == "json":
+        print_json(audits.to_json() | ({"report": str(audits.page)} if audits.page else {}))
+        return
+    if form != "table":
+        print(audits.to_format(form, everything=args.all, of=of), end="")
+        return
+    for audit in audits:
+        for remark in start_remarks(audit.record):
+            note(f"{audit.name} on {audit.collection}: {remark}")
+    ways = ["--all", *(["--json"] if "json" in args else []), *(["the report"] if audits.page else [])]
+    more = " or ".join([", ".join(ways[:-1])] * (len(ways) > 1) + ways[-1:])
+    print(audits.to_text(everything=args.all, of=of, more=more))
+    if audits.page:
+        print(f"report: {audits.page!s}")

@@ -1,0 +1,159 @@
+"""What other presentations do to decisions about one state: flips, moves and crossings over pairs of presentations.
+
+A measure of a channel is `name.channel`, such as `choice_flip.candidates`; that of identical requests, the noise floor, is
+`name.same_batch` or `name.other_batch`. Quality is measured on the presentation of the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from ..measures.preference import change
+from ..terms import Array
+from .cases import Case
+from .presentations import CasePresentation, Order
+from .questions import Answer, Choice, Noul, Question, Score
+
+NOISE = ("same_batch", "other_batch")
+INSTABILITIES = {
+    "choice_flip": "share of pairs of presentations that choose different options",
+    "score_move": "mean difference between two presentations' scores, in levels",
+    "score_crossing": "share of pairs of presentations that put a score on different sides of its cutoff",
+    "noul_move": "mean difference between two presentations' probabilities of yes",
+    "noul_crossing": "share of pairs of presentations that put a probability of yes on different sides of its cutoff",
+}
+QUALITIES = {
+    "accuracy": "share of questions whose decision is the gold one",
+    "brier": "mean squared distance between the probabilities and the gold outcome",
+    "score_error": "mean distance between a score and its gold level, in levels",
+}
+CALIBRATION = "calibration_error"
+MEANINGS = (
+    INSTABILITIES | QUALITIES | {CALIBRATION: "distance between stated confidence and the share of right decisions, in ten bins"}
+)
+SHARES = ("choice_flip", "score_crossing", "noul_move", "noul_crossing", "accuracy")
+"""Measures that lie between 0 and 1."""
+BINS = 10
+"""Of the calibration error."""
+
+Shown = tuple[CasePresentation, Sequence[Answer]]
+"""A presentation and its answers, put back into the order of the file."""
+
+
+def instability(case: Case, shown: Sequence[Shown], channel: str) -> dict[str, float]:
+    """`measure.channel` -> its mean over the questions that the channel can move; the presentation of the file among `shown`."""
+    values_of: dict[str, list[float]] = {}
+    for number, question in enumerate(case.questions):
+        if _is_untouched(case, question, channel):
+            continue
+        answers = _distinct(shown, number) if channel in ("options", "levels") else [each[number] for _, each in shown]
+        for name, value in _question_instability(question, answers, case.cutoffs[number]).items():
+            values_of.setdefault(f"{name}.{channel}", []).append(value)
+    return {name: float(np.mean(values)) for name, values in values_of.items()}
+
+
+def _is_untouched(case: Case, question: Question, channel: str) -> bool:
+    kind = {"options": Choice, "levels": Score}.get(channel)
+    return kind is not None and (not isinstance(question, kind) or question.id in case.fixed)
+
+
+def _distinct(shown: Sequence[Shown], number: int) -> list[Answer]:
+    """Answers to a question, one per order of its outcomes: a short list has fewer orders than a long one beside it."""
+    by_order: dict[Order | None, Answer] = {}
+    for presentation, answers in shown:
+        by_order.setdefault(presentation.outcomes[number] if presentation.outcomes else None, answers[number])
+    return list(by_order.values())
+
+
+def _question_instability(question: Question, answers: Sequence[Answer], cutoff: float) -> dict[str, float]:
+    if isinstance(question, Choice):
+        return {"choice_flip": _flip(question, answers, cutoff)}
+    values = np.array([value_of(question, answer) for answer in answers])
+    moves = [abs(a - b) for a, b in combinations(values, 2)]
+    return {
+        f"{question.kind}_move": float(np.mean(moves)) if moves else math.nan,
+        f"{question.kind}_crossing": _flip(question, answers, cutoff),
+    }
+
+
+def _flip(question: Question, answers: Sequence[Answer], cutoff: float) -> float:
+    return float(change([decided_answer(question, answer, cutoff) for answer in answers]))
+
+
+def value_of(question: Question, answer: Answer) -> float:
+    """What a cutoff is held against: the probability of yes, or the expected level."""
+    return answer.probabilities[0] if isinstance(question, Noul) else answer.expected_level
+
+
+def decided_answer(question: Question, answer: Answer, cutoff: float) -> int | bool:
+    """What was decided: an option, or whether the cutoff was reached."""
+    return answer.best if isinstance(question, Choice) else value_of(question, answer) >= cutoff
+
+
+def words(question: Question, answer: Answer, cutoff: float) -> str:
+    """What was decided, in words."""
+    decided = decided_answer(question, answer, cutoff)
+    if isinstance(question, Choice):
+        return question.outcomes[decided]
+    yes, no = ("yes", "no") if isinstance(question, Noul) else ("kept", "dropped")
+    return f"{yes if decided else no} ({value_of(question, answer):.2f})"
+
+
+# -- quality
+
+
+def quality(case: Case, answers: Sequence[Answer]) -> dict[str, float]:
+    """`measure.as_given` -> its mean over the questions that have gold."""
+    values_of: dict[str, list[float]] = {}
+    for question, answer, gold, cutoff in zip(case.questions, answers, case.gold, case.cutoffs, strict=True):
+        if gold is None:
+            continue
+        values_of.setdefault("accuracy.as_given", []).append(float(_decided(question, answer, cutoff) == gold))
+        values_of.setdefault("brier.as_given", []).append(
+            sum((p - (place == gold)) ** 2 for place, p in enumerate(answer.probabilities))
+        )
+        if isinstance(question, Score):
+            values_of.setdefault("score_error.as_given", []).append(abs(answer.expected_level - gold))
+    return {name: float(np.mean(values)) for name, values in values_of.items()}
+
+
+def _decided(question: Question, answer: Answer, cutoff: float) -> int:
+    """The outcome that is decided: of a score the level nearest to the expected one."""
+    if isinstance(question, Choice):
+        return answer.best
+    if isinstance(question, Noul):
+        return 0 if answer.probabilities[0] >= cutoff else 1
+    return math.floor(answer.expected_level + 0.5)
+
+
+def calibration_error(cases: Sequence[Case], answers: Sequence[Sequence[Answer]]) -> float:
+    """Expected calibration error: |confidence - accuracy| of the likeliest outcomes, by bins of confidence; NaN without gold."""
+    rows = [
+        (answer.confidence, float(answer.probabilities.index(answer.confidence) == gold))
+        for case, given in zip(cases, answers, strict=True)
+        for answer, gold in zip(given, case.gold, strict=True)
+        if gold is not None
+    ]
+    if not rows:
+        return math.nan
+    confidence, right = np.array(rows).T
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = [abs((confidence - right)[bins == b].sum()) for b in range(BINS)]
+    return float(np.sum(gaps) / len(rows))
+
+
+def stack(rows: Sequence[Mapping[str, float]]) -> dict[str, Array]:
+    """Measure -> (S,) over states, NaN where a state has none; measures that no state has are left out."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: np.array([row.get(name, math.nan) for row in rows]) for name in names}
+    return {name: values for name, values in columns.items() if not np.isnan(values).all()}
+
+
+def measure_case(case: Case, shown: Mapping[str, Sequence[Shown]], given: Shown) -> dict[str, float]:
+    """Every measure of one state, of its presentations by channel (noise included) beside the one of the file."""
+    channels = [instability(case, [given, *others], channel) for channel, others in shown.items() if others]
+    return {name: value for part in [quality(case, given[1]), *channels] for name, value in part.items()}

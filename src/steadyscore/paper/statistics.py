@@ -1,0 +1,395 @@
+"""What a cell can be: statistics by name, each a function of a cell and the library, made of the pure ones in `collate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..collection import open_collection
+from ..errors import InputError
+from ..measures import decomposition, pairing
+from ..measures.answers import EVIDENCE
+from ..measures.intervals import Discordance, mean_interval, median_interval
+from ..measures.pairing import Gains, Observation, combine, discordance_of
+from ..measures.views import quality_by_permutation
+from ..readers.outputs import compare_on_same_evidence
+from ..studies.width import score_width_effect
+from ..tasks import TASKS
+from ..terms import Array
+from . import studies
+from .collate import (
+    Basis,
+    Value,
+    below_value,
+    closed_value,
+    extreme_value,
+    lead_value,
+    mean_value,
+    wins_value,
+)
+from .derived import derive
+from .jobs import PLACES, Request, data_of, teacher_side
+from .library import Library, MissingRun, better_of
+from .names import bases_in, task_of
+from .recipe import Cell, Side, with_setting
+
+Statistic = Callable[[Cell, Library], Value]
+
+
+def observations(cell: Cell, library: Library) -> list[Observation]:
+    """The cell's weighted sum of sides for every base, collection and seed. A side with one seed is paired with all."""
+    sides = [(sign, library.side(side)) for sign, side in cell.sides()]
+    count = max(len(side.seeds) for _, side in sides)
+    sums: list[Observation] = []
+    absent: list[tuple[int, str]] = []
+    for base in bases_in(cell.base):
+        for collection in library.choices.members(cell.collections):
+            for i in range(count):
+                try:
+                    terms = [
+                        (sign, _observed(library, side, side.seeds[min(i, len(side.seeds) - 1)], base, collection, cell.measure))
+                        for sign, side in sides
+                    ]
+                    sums.append(replace(combine(terms), base=base, seed=i))
+                except MissingRun as missing:
+                    absent.append((i, str(missing)))
+    if absent:
+        raise MissingRun(_half_finished(absent, count))
+    return sums
+
+
+def _observed(library: Library, side: Side, seed: int, base: str, collection: str, measure: str) -> Observation:
+    at = replace(side, collections=collection)
+    base = side.base if side.base not in ("", base) and len(bases_in(side.base)) == 1 else base
+    return library.observation(replace(at, seeds=()), base, seed, collection, measure)
+
+
+def _half_finished(absent: list[tuple[int, str]], count: int) -> str:
+    """One sentence about what is not there; a mean over half of the seeds is never given."""
+    reason = absent[0][1]
+    complete = set(range(count)) - {i for i, _ in absent}
+    if count > 1 and complete:
+        reason = f"{len(complete)} of {count} seeds are complete: {reason}"
+    return reason if len(absent) == 1 else f"{reason[:-1]}, and {len(absent) - 1} more are missing."
+
+
+def mean(cell: Cell, library: Library) -> Value:
+    return mean_value(observations(cell, library), cell.scheme, cell.draws, library.method)
+
+
+def count(cell: Cell, library: Library) -> Value:
+    """Queries that the mean is taken over."""
+    value = mean(cell, library)
+    return Value(float(value.basis.queries), basis=value.basis)
+
+
+def wins(cell: Cell, library: Library) -> Value:
+    return wins_value(observations(cell, library), better_of(cell.measure))
+
+
+def below(cell: Cell, library: Library) -> Value:
+    return below_value(observations(cell, library), -1)
+
+
+def above(cell: Cell, library: Library) -> Value:
+    return below_value(observations(cell, library), 1)
+
+
+def minimum(cell: Cell, library: Library) -> Value:
+    return extreme_value(observations(cell, library), -1)
+
+
+def maximum(cell: Cell, library: Library) -> Value:
+    return extreme_value(observations(cell, library), 1)
+
+
+def _of(cell: Cell, library: Library, system: str, measure: str = "") -> list[Observation]:
+    return observations(replace(cell, system=system, measure=measure or cell.measure, rivals=()), library)
+
+
+def leads(cell: Cell, library: Library) -> Value:
+    """Collections on which the cell's variant has the best level among its rivals: systems, or settings of one."""
+    rivals = [o for name in (cell.system, *cell.rivals) for o in _of(cell, library, name)]
+    return lead_value(rivals, (cell.system, *cell.rivals), cell.system, better_of(cell.measure))
+
+
+def setting_leads(cell: Cell, library: Library) -> Value:
+    """Collections on which a readout or a placeholder is the best; `rivals` are the other values of the setting `second`."""
+    variants = []
+    for value in dict.fromkeys((getattr(cell, cell.second), *cell.rivals)):
+        at = with_setting(replace(cell, rivals=()), cell.second, value)
+        variants += [replace(o, system=value) for o in observations(at, library)]
+    own = str(getattr(cell, cell.second))
+    return lead_value(variants, list(dict.fromkeys(o.system for o in variants)), own, better_of(cell.measure))
+
+
+def percent_closed(cell: Cell, library: Library) -> Value:
+    """Of the gap between the two rivals, single-order distillation and OC-SFT."""
+    single, oc = (mean_value(_of(cell, library, rival)) for rival in cell.rivals)
+    return closed_value(single, mean_value(_of(cell, library, cell.system)), oc)
+
+
+def discordant(cell: Cell, library: Library) -> Value:
+    """Collections whose best rival by one measure is not the best by the other."""
+    winners = _discordance(cell, library)
+    return Value(float(winners.discordant), basis=Basis(0, winners.collections, 1, 1), of=winners.collections)
+
+
+def disagreement(cell: Cell, library: Library) -> Value:
+    """Median over collections of the share of pairs of rivals that two measures order differently."""
+    winners = _discordance(cell, library)
+    return Value(winners.median, basis=Basis(0, winners.collections, 1, 1))
+
+
+def _discordance(cell: Cell, library: Library) -> Discordance:
+    first, second = (
+        [o for rival in cell.rivals for o in _of(cell, library, rival, measure)] for measure in (cell.measure, cell.second)
+    )
+    return discordance_of(first, second, cell.rivals, (better_of(cell.measure), better_of(cell.second)))
+
+
+def spread_of_rivals(cell: Cell, library: Library) -> Value:
+    """Lowest to highest mean among several systems."""
+    means = [mean_value(_of(cell, library, rival)) for rival in cell.rivals]
+    values = [value.value for value in means if value.value is not None]
+    return Value(max(values) - min(values), min(values), max(values), basis=means[0].basis)
+
+
+def seed_minimum(cell: Cell, library: Library) -> Value:
+    value = mean(cell, library)
+    return replace(value, value=min(value.by_seed), low=None, high=None, sd=None)
+
+
+def seed_maximum(cell: Cell, library: Library) -> Value:
+    value = mean(cell, library)
+    return replace(value, value=max(value.by_seed), low=None, high=None, sd=None)
+
+
+def size(cell: Cell, library: Library) -> Value:
+    """Queries of a collection on this machine, or of the part that takes its place."""
+    data = data_of(Request("off-the-shelf", "", 0, cell.collections), library.choices)
+    queries = sum(1 for _ in derive(open_collection(data.value["collection"]), data))
+    return Value(float(queries), basis=Basis(queries, 1, 0, 0))
+
+
+# -- studies
+
+
+def _places(cell: Cell, library: Library) -> list[tuple[Side, str, int, str]]:
+    """Every run of a cell with one side."""
+    side = library.side(cell.sides()[0][1])
+    return [
+        (replace(side, collections=collection, seeds=()), base, seed, collection)
+        for base in bases_in(cell.base)
+        for seed in side.seeds
+        for collection in library.choices.members(cell.collections)
+    ]
+
+
+def slot_value(cell: Cell, library: Library) -> Value:
+    """psi(p): what slot p (counted from 1) adds to a score, mean over collections; `second` gold: to relevant candidates."""
+    slot, profiles, queries = int(cell.at) - 1, [], 0
+    for place in _places(cell, library):
+        scored = library.queries(*place)
+        profile = decomposition.slot_profile(scored, gold=cell.second == "gold").profile
+        queries += len(scored)
+        if slot < len(profile):
+            profiles.append(profile[slot])
+    if not profiles or np.isnan(profiles).all():
+        return Value(reason=f"no window has {slot + 1} slots at this scale")
+    return Value(float(np.nanmean(profiles)), basis=Basis(queries, len(profiles), 1, 1))
+
+
+def relative_residual(cell: Cell, library: Library) -> Value:
+    """Residual variance relative to the rival's, collection by collection."""
+    own = observations(cell, library)
+    other = {o.collection: o.mean for o in _of(cell, library, cell.rivals[0])}
+    ratios = [replace(o, values=o.values / other[o.collection]) for o in own]
+    return mean_value(ratios, "collections", cell.draws, library.method)
+
+
+def width_effect(cell: Cell, library: Library) -> Value:
+    """Score-level width effect of the cell's system against itself at width 1; of the second term, subtracted."""
+    total: dict[str, float] = {}
+    for sign, side in cell.sides():
+        scaled = library.side(side)
+        for collection in library.choices.members(cell.collections):
+            at = replace(scaled, collections=collection, seeds=())
+            wide = library.queries(at, cell.base, scaled.seeds[0], collection)
+            alone = library.queries(replace(at, width=1, permutations=1), cell.base, scaled.seeds[0], collection)
+            total[collection] = total.get(collection, 0.0) + sign * score_width_effect(wide, alone)
+    shift = mean_interval([[value] for value in total.values()], scheme="collections", draws=cell.draws, method=library.method)
+    many = len(total) > 1
+    return Value(shift.value, shift.low if many else None, shift.high if many else None, basis=Basis(0, len(total), 1, 1))
+
+
+def _gains(cell: Cell, library: Library) -> Gains:
+    after = observations(cell, library)[0]
+    before = _of(cell, library, cell.rivals[0])[0]
+    shaky = _of(cell, library, cell.rivals[0], "tau_psi")[0]
+    pair = [combine([(1, before), (0, after), (0, shaky)]), combine([(1, after), (0, before), (0, shaky)])]
+    return pairing.gains(pair[0].values, pair[1].values, combine([(1, shaky), (0, after), (0, before)]).values)
+
+
+def gain_correlation(cell: Cell, library: Library) -> Value:
+    return _on_queries(_gains(cell, library).correlation, cell, library)
+
+
+def improving(cell: Cell, library: Library) -> Value:
+    return _on_queries(_gains(cell, library).improving, cell, library)
+
+
+def regressing(cell: Cell, library: Library) -> Value:
+    return _on_queries(_gains(cell, library).regressing, cell, library)
+
+
+def _on_queries(value: float, cell: Cell, library: Library) -> Value:
+    basis = mean_value(observations(cell, library)).basis
+    return Value(basis=basis, reason="fewer than three queries vary") if np.isnan(value) else Value(value, basis=basis)
+
+
+def _preferences(cell: Cell, library: Library) -> list[studies.SlotPreference]:
+    preferences = []
+    for collection in library.choices.members(cell.collections):
+        at = replace(cell, collections=collection)
+        places = [observations(replace(at, arrangement=a), library)[0] for a in PLACES]
+        aligned = [combine([(1, one), *((0, other) for other in places)]).values for one in places]
+        preferences.append(studies.slot_preference(*aligned))
+    return preferences
+
+
+def primacy(cell: Cell, library: Library) -> Value:
+    preferences = _preferences(cell, library)
+    return Value(float(sum(p.is_primacy for p in preferences)), basis=Basis(0, len(preferences), 1, 1), of=len(preferences))
+
+
+def u_shape(cell: Cell, library: Library) -> Value:
+    preferences = _preferences(cell, library)
+    return Value(float(sum(p.is_u_shape for p in preferences)), basis=Basis(0, len(preferences), 1, 1), of=len(preferences))
+
+
+def cells(cell: Cell, library: Library) -> Value:
+    """Pairs of a base and a collection that the cell has."""
+    pairs = {(o.base, o.collection) for o in observations(cell, library)}
+    bases, collections = (len({pair[side] for pair in pairs}) for side in (0, 1))
+    return Value(float(len(pairs)), basis=Basis(0, collections, 1, bases))
+
+
+def _seconds(cell: Cell, library: Library, way: int) -> list[Array]:
+    """Seconds of every query at a width, collection by collection."""
+    return [library.seconds(*place, way) for place in _places(cell, library)]
+
+
+def latency(cell: Cell, library: Library) -> Value:
+    """Median seconds of a query; of several collections, the median of theirs. `second` names the width that was timed."""
+    timed = _seconds(cell, library, int(cell.second))
+    return _median(timed[0] if len(timed) == 1 else np.array([np.median(seconds) for seconds in timed]), timed, cell)
+
+
+def latency_reduction(cell: Cell, library: Library) -> Value:
+    """How much less time a query takes than at width 1, as a share: of medians; the median over several collections."""
+    timed, alone = _seconds(cell, library, int(cell.second)), _seconds(cell, library, 1)
+    shares = [1 - np.median(wide) / np.median(one) for wide, one in zip(timed, alone, strict=True)]
+    if len(shares) == 1:
+        return Value(float(shares[0]), basis=Basis(len(timed[0]), 1, 1, 1))
+    return _median(np.array(shares), timed, cell)
+
+
+def _median(values: Array, timed: Sequence[Array], cell: Cell) -> Value:
+    median = median_interval(values, draws=cell.draws)
+    basis = Basis(sum(map(len, timed)), len(timed), 1, 1)
+    if len(values) == 1:
+        return Value(median.value, basis=basis)
+    return Value(median.value, median.low, median.high, basis=basis)
+
+
+def leader_reversals(cell: Cell, library: Library) -> Value:
+    """Permutations that put the cell's system on the other side of its rival than their mean does."""
+    side, base, seed, collection = _places(cell, library)[0]
+    k = TASKS[task_of(collection)].quality_cutoff
+    quality = np.array([quality_by_permutation(query, k) for query in library.queries(side, base, seed, collection)])
+    rival = _of(cell, library, cell.rivals[0])[0].mean
+    means = np.nanmean(quality, axis=0)
+    return Value(float(pairing.leader_reversals(means, rival)), basis=Basis(len(quality), 1, 1, 1), of=len(means))
+
+
+def same_evidence(cell: Cell, library: Library) -> Value:
+    """Flip of the rival minus that of the cell's system, where both showed the reader the same candidates."""
+    reductions, shares, queries = [], [], 0
+    for collection in library.choices.members(cell.collections):
+        sides = []
+        for system in (cell.rivals[0], cell.system):
+            side = library.side(replace(cell.sides()[0][1], system=system))
+            place = (replace(side, collections=collection, seeds=()), cell.base, side.seeds[0], collection)
+            sides.append((library.queries(*place), library.readings(*place).outputs))
+        task = TASKS[library.run(*place).record.task]
+        matched = compare_on_same_evidence(task, sides[0], sides[1], EVIDENCE)
+        queries += matched.queries
+        shares.append(np.nan if matched.share is None else matched.share)
+        reductions.append(np.nan if matched.reduction is None else matched.reduction)
+    values = shares if cell.second == "share" else reductions
+    if np.isnan(values).all():
+        return Value(reason="no query has the same evidence under every permutation")
+    return Value(float(np.nanmean(values)), basis=Basis(queries, len(values), 1, 1))
+
+
+def teacher_correlation(cell: Cell, library: Library) -> Value:
+    """Correlation over teachers of two of: silver_beta and ndcg@10 of the teacher, ndcg@10 of the student."""
+    columns = [[_teacher_figure(cell, library, rival, name) for rival in cell.rivals] for name in (cell.measure, cell.second)]
+    correlation = pairing.correlation(*columns)
+    if np.isnan(correlation):
+        return Value(reason="fewer than three teachers vary")
+    return Value(correlation, basis=Basis(0, 0, 1, len(cell.rivals)))
+
+
+def teacher_figure(cell: Cell, library: Library) -> Value:
+    """A figure of the teacher of the cell's student, on held-out training pools."""
+    side = teacher_side(cell.sides()[0][1])
+    at = replace(cell, system=side.system, base=side.base, collections=side.collections)
+    return mean_value(observations(at, library), "queries")
+
+
+def _teacher_figure(cell: Cell, library: Library, student: str, name: str) -> float:
+    if name == "student":
+        return float(mean_value(_of(cell, library, student, "ndcg@10")).value or np.nan)
+    figure = teacher_figure(replace(cell, system=student, measure=name, rivals=()), library)
+    return float(figure.value or np.nan)
+
+
+def example(cell: Cell, library: Library) -> Value:
+    """A query whose two orders are equally good and decide otherwise; `at` says which order, `second` which fact of it."""
+    place = _places(cell, library)[0]
+    cutoff = library.measured(*place).cutoff.value
+    if cutoff is None:
+        return Value(reason="no cutoff was tuned")
+    orders = studies.equal_quality_example(library.queries(*place), library.readings(*place).outputs, cutoff)
+    if orders is None:
+        return Value(reason="no query has two orders of equal quality that retain different sets")
+    order = orders[int(cell.at) - 1]
+    if cell.second == "documents":
+        return Value(text="".join("●" if kept else "○" for kept in order.kept), parts=tuple(map(float, order.kept)))
+    fact = order.kept.sum() if cell.second == "retained" else getattr(order, cell.second)
+    return Value(text=fact) if isinstance(fact, str) else Value(float(fact), basis=Basis(1, 1, 1, 1))
+
+
+STATISTICS: dict[str, Statistic] = {
+    function.__name__: function
+    for function in (
+        mean, count, wins, below, above, minimum, maximum, leads, setting_leads, percent_closed, discordant, disagreement,
+        spread_of_rivals, slot_value, relative_residual, width_effect, gain_correlation, improving, regressing, primacy, u_shape,
+        cells, latency, latency_reduction, leader_reversals, same_evidence,
+        teacher_figure, teacher_correlation, seed_minimum, seed_maximum, size, example,
+    )
+}  # fmt: skip
+
+
+def value_of(cell: Cell, library: Library) -> Value:
+    """The number of a cell, or the reason why there is none."""
+    if cell.text:
+        return Value(text=cell.text)
+    try:
+        return STATISTICS[cell.statistic](cell, library)
+    except InputError as error:
+        return Value(reason=error.mistakes[0])

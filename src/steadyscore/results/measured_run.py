@@ -1,0 +1,121 @@
+"""A run with its measures: one scorer on one collection, before anything is said about it in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..collection import Source, open_collection
+from ..errors import InputError, SteadyscoreError
+from ..machine.names import no_such
+from ..machine.places import Place
+from ..measures.measurement import Measured
+from ..measures.threshold import Threshold
+from ..measures.views import ScoreView
+from ..readers.outputs import Outputs, ReaderResult
+from ..runs.records import RunRecord
+from ..runs.table import Scored
+from ..tasks import Task
+from ..terms import Failure, Instance, JsonObject
+from .figure import Figure
+from .first_stage import FirstStage
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderReport:
+    """What a reader was asked in this audit, and what it made of the run."""
+
+    k: int
+    """Candidates it was shown."""
+    figures: dict[str, Figure]
+    asked: int
+    """Prompts that the model was shown; the others were known from before."""
+    failed: list[Failure]
+    spent: JsonObject = field(default_factory=dict)
+    """Requests, tokens and cost of an endpoint that charges."""
+    same_evidence: JsonObject | None = None
+    """Against the first scorer: flips where both showed the reader the same candidates (§F.3)."""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "k": self.k,
+            "measures": {name: figure.to_json() for name, figure in self.figures.items()},
+            "asked": self.asked,
+            "failed": [failure.to_json() for failure in self.failed],
+            **({"spent": self.spent} if self.spent else {}),
+            **({"same_evidence": self.same_evidence} if self.same_evidence else {}),
+        }
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """One scorer on one collection: what was scored, and every measure of it."""
+
+    name: str
+    """The scorer's."""
+    collection: str
+    task: Task
+    record: RunRecord
+    """What the run says: fingerprint, versions, coverage of the scoring."""
+    queries: Sequence[Scored]
+    """As the view sees them: each row the mean of the presentations that are served together."""
+    measured: Measured
+    figures: dict[str, Figure]
+    """Measure -> its mean and interval."""
+    folder: Place | None = None
+    """The run folder; None for an audit that was kept nowhere."""
+    opened: Source | None = None
+    """The collection, where it is open already."""
+    threshold: Threshold = field(default_factory=Threshold)
+    view: ScoreView = field(default_factory=ScoreView)
+    """How stored scores were seen."""
+    readers: dict[str, ReaderResult] = field(default_factory=dict)
+    """What each reader made of the run, by its name in `outputs.parquet`."""
+    reader: str | None = None
+    """The one whose figures are among the measures."""
+    reader_reports: dict[str, ReaderReport] = field(default_factory=dict)
+    """Readers that this audit asked, by address."""
+    failed: dict[str, list[Failure]] = field(default_factory=dict)
+    """Queries that could not be scored for a noise floor or a perturbation, by flag."""
+    curve: dict[int, dict[str, float]] | None = None
+    """Every measure at each serving budget, where that was asked for."""
+    first_stage: FirstStage | None = None
+    """The order of the pools, measured alike; None where it is not a ranking or the run does not know it."""
+    noise: float | None = None
+    """Standard deviation of a score when one order is scored again and again; None where that was not measured."""
+    ties_reversed: dict[str, float] = field(default_factory=dict)
+    """The task's measures where the larger id goes first of two with equal scores; empty where no two are equal."""
+
+    def __getitem__(self, measure: str) -> Figure:
+        if measure not in self.figures:
+            raise no_such("measure", measure, self.figures)
+        return self.figures[measure]
+
+    def outputs(self, reader: str) -> Outputs:
+        """What a reader wrote, by query, in the order of the permutations."""
+        if reader not in self.readers:
+            raise InputError(f"{self.folder or self.name} holds no outputs of {reader}. Audit it with --reader first.")
+        return self.readers[reader].outputs
+
+    @cached_property
+    def source(self) -> Source | None:
+        """The collection; None where its file is gone or has changed since it was scored."""
+        return self.opened or _stored_source(self.record)
+
+    def instance(self, query_id: str) -> Instance | None:
+        """The texts of a query; None where the collection is gone or has changed since it was scored."""
+        if self.source is None:
+            return None
+        return next((instance for instance in self.source.instances() if instance.id == query_id), None)
+
+
+def _stored_source(record: RunRecord) -> Source | None:
+    data = record.fingerprint.data
+    if record.source is None or data is None:
+        return None
+    try:
+        source = open_collection(record.source, record.columns, quiet=True)
+        return source if source.digest == data.sha256 else None
+    except (SteadyscoreError, OSError):
+        return None

@@ -1,0 +1,1 @@
+"""Studies beside the audit: attacks, width, variance, teachers, planning, and the instrument tested on itself."""

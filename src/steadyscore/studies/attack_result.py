@@ -1,0 +1,348 @@
+"""What attacks did to a scorer: every figure beside its harmless control, as a table, JSON or a gate, read from a folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..audits.gate import Bound, Check, Gate, check_missing, make_bounds
+from ..errors import InputError
+from ..machine.extras import check_installed
+from ..machine.names import no_such, short_repr, shorten
+from ..machine.places import Place, parse_place
+from ..measures.measurement import find_cutoff
+from ..measures.ranking import is_relevant, rank
+from ..measures.threshold import Cutoff, Threshold
+from ..measures.views import ScoreView
+from ..report.templating import write_page
+from ..results.figure import Figure, mean_figure
+from ..results.load import match_threshold, own_threshold
+from ..results.missing import failures
+from ..results.render import Printed
+from ..results.table import Cell, Column, Note, Row, Table
+from ..runs.folder import Run
+from ..runs.layout import ATTACKS_FOLDER, CLEAN, HARMLESS, RECORD_FILE
+from ..runs.table import FIRST_STAGE, Scored
+from ..tasks import TASKS
+from ..terms import Array, Failure
+from .attack_measures import ATTACK_MEASURES, Attacked, measure_attack
+from .attack_words import ATTACKS, Wording, choose_attacker, choose_attacks
+
+NOBODY_ATTACKS = "every candidate of every query is relevant, so none can attack. Use a collection with others."
+LONGEST = 400
+"""Characters that a page shows of hostile words."""
+HEADER = ("attack", "measure", "value", "harmless", "beyond harmless", "queries")
+OWN = "own_gain"
+ON_TERMINAL = (OWN, "enters_set", "becomes_first", "pair_change", "companion_change", "companion_overlap")
+"""Columns of the table, the first with its interval; the page and `--json` have every measure."""
+BEYOND = "beyond_"
+"""Before a measure in a bound: what an attack adds to its harmless control."""
+LISTED = (
+    f"there are {', '.join(ATTACK_MEASURES)}, for every attack, or for one as own_gain.instruction, "
+    f"and {BEYOND}own_gain for what is left when the harmless control is subtracted"
+)
+
+
+class Effect(NamedTuple):
+    """A measure under an attack, and what is to be read beside it."""
+
+    attack: Figure
+    harmless: Figure
+    """Under a neutral sentence of the same length."""
+    beyond: Figure
+    """Attack minus harmless, paired by query."""
+
+    def to_json(self) -> dict[str, object]:
+        return {name: figure.to_json() for name, figure in zip(("attack", "harmless", "beyond_harmless"), self, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class AttackedQuery:
+    """The query in which an attacking candidate gained most."""
+
+    attack: str
+    query_id: str
+    attacker: str
+    rows: tuple[tuple[str, float, float, int, int], ...]
+    """Candidate, score before and after, place before and after counted from 1; as ranked after."""
+
+
+@dataclass(frozen=True)
+class AttackAudit(Printed):
+    """What attacks do to one scorer on one collection. Prints as a table."""
+
+    name: str
+    collection: str
+    task: str
+    width: int | None
+    cutoff: Cutoff
+    queries: int
+    """Queries in which a candidate attacks."""
+    effects: dict[str, dict[str, Effect]]
+    """Attack -> measure -> what it moved."""
+    example: AttackedQuery | None
+    without_attacker: tuple[str, ...] = ()
+    """Queries without a candidate that is not relevant: nobody attacks there."""
+    failed: tuple[Failure, ...] = ()
+    """Queries that could not be scored, with words or without: in no figure that needs them."""
+    not_measured: dict[str, str] = field(default_factory=dict)
+    """Attacks that no query was scored under, each with the reason."""
+    folder: Place | None = None
+
+    def __getitem__(self, attack: str) -> dict[str, Effect]:
+        if attack not in self.effects:
+            raise no_such("attack", attack, self.effects)
+        return self.effects[attack]
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` and `summary.json` have it."""
+        return {
+            "scorer": self.name,
+            "collection": self.collection,
+            "width": self.width,
+            "cutoff": self.cutoff.to_json(),
+            "queries": self.queries,
+            "attacks": {
+                attack: {measure: effect.to_json() for measure, effect in of.items()} for attack, of in self.effects.items()
+            },
+            "not_measured": self.not_measured,
+            "without_attacker": list(self.without_attacker),
+            "failed": [failure.to_json() for failure in self.failed],
+        }
+
+    def rows(self) -> list[list[Any]]:
+        """Every figure: attack, measure, value, under the harmless sentence, the difference of both, queries."""
+        return [
+            [attack, measure, str(effect.attack), f"{effect.harmless.value:.3f}", str(effect.beyond), effect.attack.queries]
+            for attack, of in self.effects.items()
+            for measure, effect in of.items()
+        ] + [[attack, OWN, "not measured", "-", "-", 0] for attack in self.not_measured]
+
+    def check(self, bounds: Sequence[Bound], allow_missing: int = 0) -> Gate:
+        """Bounds on the figures: `own_gain` on that of every attack, `own_gain.instruction` on one; `beyond_own_gain` on what
+        an attack adds to its harmless control. Without bounds nothing is checked.
+        """
+        name = f"{self.name} on {self.collection}"
+        missing = len(self.failed)
+        checks, absent = [], []
+        for bound in bounds:
+            whole, _, one = bound.measure.partition(".")
+            measure = whole.removeprefix(BEYOND)
+            of = {
+                attack: effects[measure] for attack, effects in self.effects.items() if measure in effects and one in ("", attack)
+            }
+            unknown = [attack for attack in self.not_measured if one in ("", attack)]
+            absent += [] if of or unknown else [bound.measure]
+            checks += [Check(name, replace(bound, measure=f"{whole}.{attack}"), math.nan, missing) for attack in unknown]
+            for attack, effect in of.items():
+                figure = effect.attack if whole == measure else effect.beyond
+                named = replace(bound, measure=f"{whole}.{attack}")
+                checks.append(Check(name, named, figure.value, missing))
+        if absent:
+            raise InputError(f"the attacks on {self.name} have no {', '.join(absent)}; the cutoff is: {self.cutoff.how}.")
+        if bounds and missing:
+            checks.append(check_missing(name, missing, allow_missing))
+        return Gate(tuple(checks))
+
+    def gate(
+        self, *, min: Mapping[str, float] | None = None, max: Mapping[str, float] | None = None, allow_missing: int = 0
+    ) -> Gate:
+        """Bounds by measure: `gate(max={"own_gain": 0.1}, min={"companion_overlap": 0.9})`.
+
+        allow_missing  queries that may be in no figure, as they could not be scored
+        """
+        return self.check(make_bounds(min or {}, max or {}, is_attack_measure, LISTED), allow_missing)
+
+    def report(self, folder: str | Place) -> Place:
+        """Write the page; returns its path."""
+        return _write_report(self, parse_place(folder))
+
+    def tables(self) -> list[Table]:
+        measures = [measure for measure in ON_TERMINAL if measure == OWN or any(measure in of for of in self.effects.values())]
+        columns = tuple(Column(measure, self._head(measure), has_intervals=measure == OWN) for measure in measures)
+        rows = [Row(name, tuple(self._cell(name, measure) for measure in measures)) for name in self.effects]
+        notes = [
+            *(f"{attack}: not measured: {why}." for attack, why in self.not_measured.items()),
+            "In brackets: the same under a neutral sentence of the same length.",
+            f"Cutoff: {self.cutoff.how}.",
+        ]
+        title = f"{self.name} on {self.collection}: one hostile candidate in each of {self.queries} queries"
+        return [Table(columns, tuple(rows), title, "attack", "attack", tuple(map(Note, notes)))]
+
+    def _head(self, measure: str) -> str:
+        """A measure over the number of queries that its mean is of, where that is not all of them."""
+        counts = sorted({of[measure].attack.queries for of in self.effects.values() if measure in of})
+        return measure.replace("_", "_\n", 1) + ("" if counts in ([], [self.queries]) else f"\nof {'-'.join(map(str, counts))}")
+
+    def _cell(self, attack: str, measure: str) -> Cell:
+        if (effect := self.effects[attack].get(measure)) is None:
+            return Cell("not measured", reason=self.not_measured.get(attack, "")) if measure == OWN else Cell()
+        return Cell(effect.attack, beside=f"{effect.harmless.value:.3f}")
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"{self.name} on {self.collection}, {self.queries} queries: {', '.join(self.effects)}")
+
+
+def is_attack_measure(name: str) -> bool:
+    """Whether a gate may name it: a measure of attacks, of all of them or of one."""
+    measure, _, attack = name.removeprefix(BEYOND).partition(".")
+    return measure in ATTACK_MEASURES and (not attack or attack in ATTACKS)
+
+
+# -- from a folder
+
+
+class _Before(NamedTuple):
+    """A query as it is, and who will attack in it."""
+
+    query: Scored
+    attacker: int
+    cutoff: Cutoff
+    """Fitted on other queries."""
+
+
+def load_attack(folder: str | Place, *, attacks: Sequence[str] | None = None, threshold: Threshold | None = None) -> AttackAudit:
+    """What the attacks in a folder moved, measured again; no model is needed.
+
+    attacks    only these; None: all that the folder holds
+    threshold  another cutoff than the one that the run was attacked with
+    """
+    root = parse_place(folder)
+    clean = Run.open(root / CLEAN)
+    there = [name for name in ATTACKS if (root / ATTACKS_FOLDER / name / RECORD_FILE).exists()]
+    queries = clean.read_queries()
+    by = threshold or own_threshold(clean)
+    cutoff = find_cutoff(queries, match_threshold(by, clean.record.collection, ScoreView()))
+    seed = clean.record.fingerprint.seed or 0
+    before = {
+        query.query_id: _Before(query, attacker, cutoff.of(place))
+        for place, query in enumerate(queries)
+        if (attacker := _find_attacker(query, seed)) is not None
+    }
+    if not before:
+        raise InputError(NOBODY_ATTACKS)
+    effects: dict[str, dict[str, Effect]] = {}
+    examples: list[tuple[float, AttackedQuery]] = []
+    not_measured: dict[str, str] = {}
+    runs = [clean]
+    for name in choose_attacks(there if attacks is None else attacks):
+        hostile, harmless = (Run.open(root / place / name) for place in (ATTACKS_FOLDER, HARMLESS))
+        after, control = ({query.query_id: query for query in run.read_queries()} for run in (hostile, harmless))
+        known = {id: one for id, one in before.items() if id in after and id in control}
+        effects[name] = _compare(*(_measure(known, rows) for rows in (after, control)))
+        if not known:
+            not_measured[name] = next(f.reason for f in failures([hostile, harmless])).removeprefix("NotShown: ")
+        examples += [_show(name, one, after[id]) for id, one in known.items()]
+        runs += [hostile, harmless]
+    gain, example = max(examples, key=lambda pair: pair[0], default=(0.0, None))
+    return AttackAudit(
+        name=clean.record.name,
+        collection=clean.record.collection,
+        task=clean.record.task,
+        width=clean.record.fingerprint.width,
+        cutoff=cutoff,
+        queries=len(before),
+        effects=effects,
+        example=example if gain > 0 else None,
+        without_attacker=tuple(query.query_id for query in queries if query.query_id not in before),
+        failed=failures(runs),
+        not_measured=not_measured,
+        folder=root,
+    )
+
+
+def _find_attacker(query: Scored, seed: int) -> int | None:
+    """Column of the candidate that attacks."""
+    not_relevant = [id for id, is_good in zip(query.candidate_ids, is_relevant(query.gold), strict=True) if not is_good]
+    attacker = choose_attacker(query.query_id, not_relevant, seed)
+    return None if attacker is None else query.candidate_ids.index(attacker)
+
+
+def _pair_rows(one: _Before, after: Scored) -> Array:
+    """(2, n) scores in first-stage order, before and after."""
+    rows: Array = np.stack([one.query.first_stage, after.first_stage])  # type: ignore[list-item]
+    return rows
+
+
+def _companions(one: _Before) -> Array:
+    """(n,) the candidates that share the window of the one that attacks; everybody else where windows are not known."""
+    others: Array = np.arange(len(one.query.candidate_ids)) != one.attacker
+    if one.query.windows is None:
+        return others
+    windows = one.query.windows[one.query.permutations == FIRST_STAGE][0]
+    shared: Array = others & (windows == windows[one.attacker])
+    return shared
+
+
+def _measure(before: Mapping[str, _Before], after: Mapping[str, Scored]) -> dict[str, Array]:
+    """Measure -> (Q,) over the queries in which somebody attacks."""
+    rows = []
+    for id, one in before.items():
+        scores = _pair_rows(one, after[id])
+        rows.append(measure_attack(Attacked(scores, one.attacker, _companions(one), one.cutoff.retained(scores))))
+    return {measure: np.array([values[measure] for values in rows]) for measure in ATTACK_MEASURES}
+
+
+def _compare(attack: dict[str, Array], harmless: dict[str, Array]) -> dict[str, Effect]:
+    """The measures that have a value in some query."""
+    return {
+        measure: Effect(*(mean_figure(v) for v in (attack[measure], harmless[measure], attack[measure] - harmless[measure])))
+        for measure in ATTACK_MEASURES
+        if not np.isnan(attack[measure]).all()
+    }
+
+
+def _show(attack: str, one: _Before, after: Scored) -> tuple[float, AttackedQuery]:
+    """What the attacking candidate gained, and the ranking of its query before and after."""
+    scores = _pair_rows(one, after)
+    places, ids = rank(scores) + 1, one.query.candidate_ids
+    rows = [(ids[c], float(scores[0, c]), float(scores[1, c]), int(places[0, c]), int(places[1, c])) for c in range(len(ids))]
+    ranked = tuple(sorted(rows, key=lambda row: row[-1]))
+    return float(scores[1, one.attacker] - scores[0, one.attacker]), AttackedQuery(
+        attack, after.query_id, ids[one.attacker], ranked
+    )
+
+
+# -- the page
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An attack as the page explains it."""
+
+    name: str
+    meaning: str
+    text: str
+    """What it says, in the paper's prompt; characters that cannot be seen are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttackPage:
+    """Everything both templates show."""
+
+    version: str
+    header: tuple[str, ...]
+    audit: AttackAudit
+    rows: list[list[Any]]
+    meanings: dict[str, str]
+    attacks: list[Words]
+
+
+def _write_report(audit: AttackAudit, folder: Place) -> Place:
+    """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
+    from .. import __version__
+
+    check_installed("The report page", "jinja2")
+    wording = Wording(TASKS[audit.task])
+    attacks = [Words(name, ATTACKS[name].meaning, _visible(ATTACKS[name].words(wording))) for name in audit.effects]
+    page = AttackPage(__version__, HEADER, audit, audit.rows(), ATTACK_MEASURES, attacks)
+    return write_page("attack", folder, page)
+
+
+def _visible(text: str) -> str:
+    """The beginning of a text, whose every character can be seen."""
+    return "".join(c if c.isprintable() or c == "\n" else f"⟨U+{ord(c):04X}⟩" for c in shorten(text, LONGEST))

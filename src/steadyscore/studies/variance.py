@@ -1,0 +1,137 @@
+"""`steadyscore.study_variance`: where the movement of a score over orders comes from, from stored runs (§C.1)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..audits.audits import Given, collect_audits
+from ..errors import InputError
+from ..machine.names import short_repr
+from ..measures.decomposition import Estimator, SlotResidual, collection_shares, slot_profile, variance_components
+from ..measures.ranking import unless_nan
+from ..results.audit import Audit
+from ..results.names import with_distinct_names
+from ..results.render import Printed
+from ..results.table import Cell, Column, Row, Table
+
+COLUMNS = (
+    Column("scorer"), Column("total", "variance"), Column("slot_share", "slot"), Column("window_share", "window"),
+    Column("companion_share", "companions"), Column("residual"), Column("relative_residual", "of the first"),
+    Column("slot_rms", "slot rms"), Column("gold_slot_rms", "gold slot rms"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class VarianceRow:
+    """One run. Variances are those of a candidate's score over permutations, in squared score units."""
+
+    scorer: str
+    collection: str
+    queries: int
+    """Queries whose places are stored."""
+    total: float
+    slot_share: float | None
+    window_share: float | None
+    companion_share: float | None
+    """What slot and window leave over; None where nothing varies."""
+    residual: float
+    """The level behind it: variance that neither slot nor window explains."""
+    relative_residual: float | None
+    """That level over the first run's on the same collection: 0.032 says that 96.8 % of it is gone."""
+    slot_profile: list[float | None]
+    """ψ(p): what a slot adds to a score, over all candidates."""
+    slot_rms: float
+    gold_slot_profile: list[float | None]
+    """ψ(p) of the relevant candidates alone; None where none stood in a slot."""
+    gold_slot_rms: float | None
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def row(self) -> Row:
+        """The row of the table."""
+        shares = [self.slot_share, self.window_share, self.companion_share]
+        levels = [_digits(self.total, ".5f"), *(_digits(s, ".1%") for s in shares), _digits(self.residual, ".5f")]
+        profiles = [_digits(self.slot_rms, ".4f"), _digits(self.gold_slot_rms, ".4f")]
+        return Row(self.collection, (Cell(self.scorer), *levels, _digits(self.relative_residual, ".1%"), *profiles))
+
+
+@dataclass(frozen=True, slots=True)
+class VarianceStudy(Printed):
+    """Every run. Prints as the table of `steadyscore study variance`."""
+
+    estimator: Estimator
+    rows: tuple[VarianceRow, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """As `steadyscore study variance --json` prints it."""
+        return {"estimator": self.estimator, "runs": [row.to_json() for row in self.rows]}
+
+    def tables(self) -> list[Table]:
+        return [Table(COLUMNS, tuple(row.row() for row in self.rows), corner="collection", key="collection")]
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"of {len(self.rows)} runs, {self.estimator}")
+
+
+def study_variance(*audits: Given, estimator: Estimator = "unbiased") -> VarianceStudy:
+    """Slot, window and companion variance of audits or run folders, its level, and what each slot adds, to gold too.
+
+    estimator  `unbiased` fits the effects on two halves of the permutations, so that shares of chance are zero; `reference`
+               is the paper's: the drop of the mean squared residual in one OLS fit to all of them
+    """
+    if estimator not in ("unbiased", "reference"):
+        raise InputError(f"unknown estimator {estimator!r}: choose unbiased or reference.")
+
+    loaded = with_distinct_names(collect_audits(audits))
+    if not loaded:
+        raise InputError("there is nothing to look at. Give audits, or their run folders.")
+    first: dict[str, float] = {}
+    rows = []
+    for audit in loaded:
+        row = _row(audit, estimator, first)
+        first.setdefault(audit.collection, row.residual)
+        rows.append(row)
+    return VarianceStudy(estimator, tuple(rows))
+
+
+def _row(audit: Audit, estimator: Estimator, first: dict[str, float]) -> VarianceRow:
+    queries = [query for query in audit.queries if query.is_placed and len(query.permuted) > 1]
+    if not queries:
+        raise InputError(
+            f"{audit.name} on {audit.collection} has no stored slots and windows under two permutations. Audit a scorer "
+            "with --permutations 2 or more; score files need the columns slot and window."
+        )
+    every, gold, components = slot_profile(queries), slot_profile(queries, gold=True), variance_components(queries, estimator)
+    if np.isnan(components.companion):
+        raise InputError(
+            f"{audit.name} on {audit.collection} has too few permutations to fit its effects on two halves. Score four or more, "
+            "or use --estimator reference."
+        )
+    shares = collection_shares([components])
+    before = first.get(audit.collection)
+    return VarianceRow(
+        scorer=audit.name,
+        collection=audit.collection,
+        queries=len(queries),
+        total=components.total,
+        slot_share=unless_nan(shares.slot),
+        window_share=unless_nan(shares.window),
+        companion_share=unless_nan(shares.companion),
+        residual=components.companion,
+        relative_residual=None if before is None or not before > 0 else components.companion / before,
+        slot_profile=_profile(every),
+        slot_rms=every.rms,
+        gold_slot_profile=_profile(gold),
+        gold_slot_rms=unless_nan(gold.rms),
+    )
+
+
+def _profile(residual: SlotResidual) -> list[float | None]:
+    return [unless_nan(value) for value in residual.profile]
+
+
+def _digits(value: float | None, digits: str) -> Cell:
+    return Cell() if value is None else Cell(value, text=f"{value:{digits}}")
