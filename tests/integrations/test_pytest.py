@@ -32,7 +32,7 @@ def test_first_wins(steadyscore):
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("repository")
     (folder / "test_scorers.py").write_text(TEST)
-    command = [sys.executable, "-m", "pytest", "-p", "steadyscore.integrations.pytest", "-p", "no:cacheprovider", "-q"]
+    command = [sys.executable, "-m", "pytest", "-p", "steadyscore.integrations.pytest", "-p", "no:cacheprovider", "-q", "-rN"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=os.environ | {"COLUMNS": "200"})
 
 
