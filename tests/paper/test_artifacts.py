@@ -1,6 +1,7 @@
 """The recipes are whole: every table and figure of the paper, every name known, every paper value beside a cell."""
 
 import re
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -13,8 +14,10 @@ from steadyscore.paper.layout import column_key, paper_values
 from steadyscore.paper.library import PER_COLLECTION, PER_QUERY
 from steadyscore.paper.names import BASES as KNOWN_BASES
 from steadyscore.paper.names import COLLECTIONS, GROUPS, SYSTEMS, bases_in
+from steadyscore.paper.recipe import Cell
 from steadyscore.paper.scale import SCALES, choices_from
 from steadyscore.paper.statistics import STATISTICS
+from steadyscore.terms import Perturbation
 from tests.helpers.paths import ROOT
 
 MEASURED = [artifact for artifact in ARTIFACTS.values() if not artifact.is_diagram]
@@ -45,6 +48,20 @@ def test_every_cell_names_things_that_exist(artifact):
             assert set(bases_in(side.base)) <= set(KNOWN_BASES)
         known = {*MEASURES, *PER_QUERY, *PER_COLLECTION, ""}
         assert cell.measure.removeprefix("floor:") in known
+
+
+CHOICES = {name: get_args(hint) for name, hint in get_type_hints(Cell).items() if get_origin(hint) is Literal}
+"""Fields of a cell that have one of a few values."""
+
+
+@pytest.mark.parametrize("artifact", MEASURED, ids=lambda artifact: artifact.name)
+def test_every_setting_of_a_cell_is_one_that_exists(artifact):
+    for cell in artifact.cells():
+        for said in (cell, *(side for _, side in cell.sides())):
+            assert {
+                name: getattr(said, name) for name, known in CHOICES.items() if getattr(said, name, known[0]) not in known
+            } == {}
+        assert {*cell.perturb} <= {*get_args(Perturbation)}
 
 
 @pytest.mark.parametrize("artifact", MEASURED, ids=lambda artifact: artifact.name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steadyscore.engines import EngineOptions
-from steadyscore.paper.artifacts.tasks import CONTENT, LENGTH, SKELETON, between
-from steadyscore.paper.artifacts.widths import MATCHED
+from steadyscore.paper.artifacts.tasks import CONTENT, LENGTH, MATCHED, SKELETON, between
 from steadyscore.paper.jobs import jobs_of, requests_of
 from steadyscore.paper.library import Library
 from steadyscore.paper.recipe import Cell, Term

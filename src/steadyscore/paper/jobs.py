@@ -83,7 +83,7 @@ def _sides(cell: Cell) -> Iterator[Side]:
         yield from (with_setting(side, cell.second, value) for side in own for value in cell.rivals)
     else:
         yield from own
-        yield from cell.rival_sides()
+        yield from (cell.side(system=rival) for rival in cell.rivals)
     if cell.statistic == "width_effect":
         yield from (replace(side, width=1, permutations=1) for side in own)
 

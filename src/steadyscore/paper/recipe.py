@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Literal, TypeVar
 
 from ..measures.intervals import Scheme
 from ..measures.views import ScoreView
@@ -25,44 +25,8 @@ Bold = Literal["every_seed", "seed_spread", "best", ""]
 Drawing = Literal["lines", "points", "boxes", "chips"]
 
 
-class Fields(TypedDict, total=False):
-    """What a block, a row or a column says of its cells; the row adds to the block, the column to both."""
-
-    system: str
-    base: str
-    collections: str
-    seeds: tuple[int, ...]
-    width: int
-    partition: Partition
-    placeholder: Placeholder
-    markers: Markers
-    arrangement: Arrangement
-    first_stage: str
-    condition: Condition
-    mitigation: str
-    permutations: int
-    pool: int
-    queries: int
-    perturb: tuple[Perturbation, ...]
-    noise: bool
-    is_reread: bool
-    timed: tuple[int, ...]
-    reader: str
-    serving: int
-    readout: Readout
-    ties: Ties
-    matched_to: str
-    measure: str
-    statistic: str
-    terms: tuple[Term, ...]
-    rivals: tuple[str, ...]
-    second: str
-    scheme: Scheme
-    draws: int
-    form: Form
-    digits: int
-    at: float
-    text: str
+Fields = dict[str, Any]
+"""What a block, a row or a column says of its cells, as fields of `Cell`; the row adds to the block, the column to both."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +37,12 @@ class Term:
     change: Mapping[str, Any] = field(default_factory=dict)
 
 
-def minus(**other: Unpack[Fields]) -> tuple[Term, ...]:
+def minus(**other: Any) -> tuple[Term, ...]:
     """The cell itself minus the same with something changed."""
     return (Term(1), Term(-1, other))
 
 
-def minus_cell(**itself: Unpack[Fields]) -> tuple[Term, ...]:
+def minus_cell(**itself: Any) -> tuple[Term, ...]:
     """Something else minus the cell itself."""
     return (Term(1, itself), Term(-1))
 
@@ -161,12 +125,11 @@ class Cell(Side):
 
     def sides(self) -> list[tuple[int, Side]]:
         """The runs that a cell weighs against each other, with their signs."""
-        own = {f.name: getattr(self, f.name) for f in fields(Side)}
-        return [(term.sign, Side(**(own | dict(term.change)))) for term in self.terms]
+        return [(term.sign, self.side(**term.change)) for term in self.terms]
 
-    def rival_sides(self) -> list[Side]:
-        own = {f.name: getattr(self, f.name) for f in fields(Side)}
-        return [Side(**(own | {"system": rival})) for rival in self.rivals]
+    def side(self, **change: Any) -> Side:
+        """What a run of it is, with something changed."""
+        return Side(**({field.name: getattr(self, field.name) for field in fields(Side)} | change))
 
 
 @dataclass(frozen=True)
@@ -174,7 +137,7 @@ class Line:
     """A row or a column."""
 
     label: str
-    fields: Fields = field(default_factory=lambda: Fields())
+    fields: Fields = field(default_factory=Fields)
     group: str = ""
     """The heading that it shares with its neighbours."""
     is_rival: bool = False
@@ -183,16 +146,8 @@ class Line:
     """Of a note below the table, printed after the label."""
 
 
-def line(label: str, /, group: str = "", is_rival: bool = False, **given: Unpack[Fields]) -> Line:
+def line(label: str, /, group: str = "", is_rival: bool = False, **given: Any) -> Line:
     return Line(label, given, group, is_rival)
-
-
-def joined(*parts: Fields) -> Fields:
-    """What several parts say together; a later one has the last word."""
-    whole: dict[str, Any] = {}
-    for part in parts:
-        whole |= part
-    return cast(Fields, whole)
 
 
 @dataclass(frozen=True)
@@ -202,7 +157,7 @@ class Block:
     title: str
     rows: tuple[Line, ...]
     columns: tuple[Line, ...]
-    fields: Fields = field(default_factory=lambda: Fields())
+    fields: Fields = field(default_factory=Fields)
     corner: str = ""
     """Heading of the row labels."""
     special: Mapping[tuple[int, int], Fields] = field(default_factory=dict)
@@ -229,26 +184,34 @@ class Artifact:
     """A table or figure of the paper."""
 
     name: str
-    label: str
-    """As the paper labels it: `tab:levels`."""
-    number: str
-    """`Table 1`, as the paper counts."""
     title: str
-    blocks: tuple[Block, ...] = ()
     basis: str = ""
     """What the caption says about the numbers, and what we chose where it says nothing."""
+    blocks: tuple[Block, ...] = ()
     notes: tuple[str, ...] = ()
     """Sentences below the table, each with the mark that its rows or cells have."""
     is_diagram: bool = False
+    number: str = ""
+    """`Table 1`, as the paper counts."""
 
     @property
     def is_figure(self) -> bool:
-        return self.label.startswith("fig:")
+        return self.is_diagram or any(block.draw for block in self.blocks)
+
+    @property
+    def label(self) -> str:
+        """As the paper labels it: `tab:levels`."""
+        return f"{'fig' if self.is_figure else 'tab'}:{self.name}"
 
     def cells(self) -> Iterator[Cell]:
         for block in self.blocks:
             for _, _, cell in block.cells():
                 yield cell
+
+
+def panels(name: str, title: str, basis: str, *blocks: Block, notes: tuple[str, ...] = ()) -> Artifact:
+    """A table or figure of several blocks."""
+    return Artifact(name, title, basis, blocks, notes)
 
 
 S = TypeVar("S", bound=Side)

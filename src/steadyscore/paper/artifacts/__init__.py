@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import count
+
 from ...errors import InputError
 from ...machine.names import nearest
 from ..recipe import Artifact
-from .consumers import CONSUMERS
 from .main import MAIN
 from .mechanisms import MECHANISMS
 from .mitigations import MITIGATIONS
-from .reference import REFERENCE
-from .tasks import TASK_TRANSFER
-from .widths import WIDTHS
+from .tasks import CONSUMERS, TASK_TRANSFER
+from .widths import REFERENCE, WIDTHS
+
+
+def _numbered(artifacts: Iterable[Artifact]) -> Iterator[Artifact]:
+    """Tables and figures, each with its number among its own kind."""
+    counts = {"Table": count(1), "Figure": count(1)}
+    for artifact in artifacts:
+        kind = "Figure" if artifact.is_figure else "Table"
+        yield replace(artifact, number=f"{kind} {next(counts[kind])}")
+
 
 ARTIFACTS: dict[str, Artifact] = {
-    artifact.name: artifact for artifact in (*MAIN, *MECHANISMS, *MITIGATIONS, *TASK_TRANSFER, *CONSUMERS, *WIDTHS, *REFERENCE)
+    artifact.name: artifact
+    for artifact in _numbered((*MAIN, *MECHANISMS, *MITIGATIONS, *TASK_TRANSFER, *CONSUMERS, *WIDTHS, *REFERENCE))
 }
 
 

@@ -1,45 +1,66 @@
-"""Rows and columns that several tables share."""
+"""Rows and columns that several tables share, and a table of one block."""
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from ..names import COLLECTIONS, SEEDS, SYSTEMS
-from ..recipe import Fields, Line, joined
+from ..names import BASES, COLLECTIONS, SEEDS, SYSTEMS
+from ..recipe import Artifact, Block, Fields, Line, line
 
 ALL_SEEDS = SEEDS
 NDCG, TAU = Fields(measure="ndcg@10"), Fields(measure="tau_psi")
 DASH = Fields(text="---")
 
+Names = Iterable[str] | Mapping[str, str]
+"""What lines are of; with the label of each, where the paper has another one there."""
 
-def system_line(
-    system: str, label: str = "", /, is_rival: bool = False, group: str = "", mark: str = "", **given: Unpack[Fields]
-) -> Line:
-    return Line(label or SYSTEMS[system].label, joined(Fields(system=system), given), group, is_rival, mark)
+
+def _labelled(names: Names, label: Any) -> list[tuple[str, str]]:
+    return list(names.items()) if isinstance(names, Mapping) else [(name, label(name)) for name in names]
+
+
+def systems(names: Names, /, group: str = "", is_rival: bool = False, **given: Any) -> tuple[Line, ...]:
+    named = _labelled(names, lambda name: SYSTEMS[name].label)
+    return tuple(Line(label, Fields(system=name) | given, group, is_rival) for name, label in named)
+
+
+def bases(names: Names, **given: Any) -> tuple[Line, ...]:
+    return tuple(Line(label, Fields(base=name) | given) for name, label in _labelled(names, lambda name: BASES[name].label))
+
+
+def collections(names: Names, **given: Any) -> tuple[Line, ...]:
+    return tuple(Line(label, given | Fields(collections=name)) for name, label in _labelled(names, COLLECTIONS.__getitem__))
+
+
+def measures(names: Mapping[str, str], /, group: str = "", **given: Any) -> tuple[Line, ...]:
+    """A line for each measure, under its label in the paper."""
+    return tuple(Line(label, given | Fields(measure=name), group) for label, name in names.items())
 
 
 SIX = ("off-the-shelf", "single-order", "order-averaged", "permutation-augmentation", "debias-first", "oc-sft")
 """The variants that the mitigation tables compare, in the paper's order."""
-FOUR = tuple(system_line(name) for name in ("off-the-shelf", "single-order", "order-averaged", "oc-sft"))
+FOUR = systems(("off-the-shelf", "single-order", "order-averaged", "oc-sft"))
+FOUR_RIVALS = systems(("off-the-shelf", "single-order", "order-averaged", "oc-sft"), is_rival=True)
 THREE = FOUR[1:]
 
 
-def measure_line(label: str, measure: str, /, **given: Unpack[Fields]) -> Line:
-    return Line(label, joined(given, Fields(measure=measure)))
+def estimate(label: str = "Estimate", group: str = "", **given: Any) -> tuple[Line, Line]:
+    """Two columns: a difference, and its interval."""
+    return line(label, group, form="signed", **given), line("95% CI", group, form="interval", **given)
 
 
-def collection_line(collection: str, label: str = "", /, **given: Unpack[Fields]) -> Line:
-    return Line(label or COLLECTIONS[collection], joined(given, Fields(collections=collection)))
-
-
-def collection_lines(names: tuple[str, ...], **given: Unpack[Fields]) -> tuple[Line, ...]:
-    return tuple(collection_line(name, **given) for name in names)
-
-
-def variants_by_measure(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+def variants_by_measure(lines: tuple[Line, ...], group: str = "", **given: Any) -> tuple[Line, ...]:
     """Two columns, quality and instability, under each variant's heading."""
-    columns = []
-    for variant in lines:
-        for label, fields in (("nDCG", NDCG), ("τ-PSI", TAU)):
-            columns.append(Line(label, joined(variant.fields, fields), variant.label, variant.is_rival))
-    return tuple(columns)
+    return tuple(
+        Line(label, variant.fields | measured | given, group + variant.label, variant.is_rival)
+        for variant in lines
+        for label, measured in (("nDCG", NDCG), ("τ-PSI", TAU))
+    )
+
+
+def table(
+    name: str, title: str, basis: str, rows: Iterable[Line], columns: Iterable[Line], *fields: Fields, **how: Any
+) -> Artifact:
+    """A table or figure of one block, which needs no title of its own."""
+    return Artifact(name, title, basis, (Block("", tuple(rows), tuple(columns), *fields, **how),))

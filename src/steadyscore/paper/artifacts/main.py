@@ -2,55 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ...collection.catalogue import CATALOGUE
 from ...tasks import TASKS
 from ..names import COLLECTIONS, DEEP_LEARNING_V2, PRIVATE, TRAINING_DATA
-from ..recipe import Artifact, Block, Fields, Line, joined, line, minus
-from .common import ALL_SEEDS, DASH, FOUR, THREE, measure_line, system_line
+from ..recipe import Artifact, Block, Fields, Line, line, minus, panels
+from .common import ALL_SEEDS, DASH, FOUR, THREE, measures, systems, table
 
 TRAINED = ("single-order", "order-averaged", "debias-first", "permutation-augmentation", "oc-sft")
 SHUFFLES = 40
 
-PHENOMENON = Artifact(
+PHENOMENON = panels(
     "phenomenon",
-    "fig:phenomenon",
-    "Figure 1",
     "The same candidates reordered give the same nDCG@10 but a different decision",
-    (
-        Block(
-            "(a) One query under two orders",
-            tuple(line(label, at=number) for number, label in enumerate(("First order", "Second order"), start=1)),
-            (
-                line("nDCG@10", second="quality"),
-                line("Retained", second="retained", form="count"),
-                line("Verdict", second="verdict"),
-                line("Documents", second="documents"),
-                line("Query", second="query_id"),
-            ),
-            Fields(system="single-order", collections="climate-fever", reader="first", statistic="example"),
-            draw="chips",
-            axes=("documents of the pool", "what two orders decide"),
-        ),
-        Block(
-            "(b) Quality and overlap of five trained scorers",
-            tuple(system_line(name) for name in TRAINED),
-            (measure_line("nDCG@10", "ndcg@10"), measure_line("Overlap", "overlap")),
-            Fields(collections="reranking", seeds=ALL_SEEDS),
-            draw="points",
-            axes=("nDCG@10", "retained-set overlap"),
-        ),
-    ),
     "Qwen3-4B, M = 10, three seeds. The query of (a) is ours: of all queries and pairs of orders with equal nDCG@10 that both "
     "retain something, one with two verdicts of the first reader, if there is any, and the least overlap. A filled mark is a "
     "document that is retained; it has one place in both rows, that of the first stage.",
+    Block(
+        "(a) One query under two orders",
+        (line("First order", at=1), line("Second order", at=2)),
+        (
+            line("nDCG@10", second="quality"),
+            line("Retained", second="retained", form="count"),
+            line("Verdict", second="verdict"),
+            line("Documents", second="documents"),
+            line("Query", second="query_id"),
+        ),
+        Fields(system="single-order", collections="climate-fever", reader="first", statistic="example"),
+        draw="chips",
+        axes=("documents of the pool", "what two orders decide"),
+    ),
+    Block(
+        "(b) Quality and overlap of five trained scorers",
+        systems(TRAINED),
+        measures({"nDCG@10": "ndcg@10", "Overlap": "overlap"}),
+        Fields(collections="reranking", seeds=ALL_SEEDS),
+        draw="points",
+        axes=("nDCG@10", "retained-set overlap"),
+    ),
 )
 
 REMEDIES = Artifact(
-    "remedies",
-    "fig:remedies",
-    "Figure 2",
-    "Order dependence can be addressed at serving, in the labels, or once in training",
-    is_diagram=True,
+    "remedies", "Order dependence can be addressed at serving, in the labels, or once in training", is_diagram=True
 )
 
 
@@ -62,51 +57,46 @@ def _task(label: str, collections: str, quality: str, decision: str, measure: st
     ]
 
 
-LEVELS = Artifact(
+LEVELS = panels(
     "levels",
-    "tab:levels",
-    "Table 1",
     "Quality saturates on all three tasks; what the consumers decide does not",
-    (
-        Block(
-            "",
-            (
-                system_line("off-the-shelf", group="Untrained"),
-                system_line("off-the-shelf", "CapCal", group="Untrained", mitigation="capcal"),
-                system_line("off-the-shelf", "Round-robin", group="Untrained", partition="round_robin"),
-                system_line("off-the-shelf", "BSC (×10)", group="Untrained", mark="ᵃ", permutations=SHUFFLES, serving=10),
-                system_line("jina-b20", "jina-reranker-v3", group="External"),
-                system_line("gpt-5.4", group="External"),
-                *(system_line(name, is_rival=True, group="Trained", seeds=ALL_SEEDS) for name in TRAINED),
-            ),
-            (
-                *_task("Passage reranking (18)", "reranking", "nDCG@10", "Jacc.", "overlap"),
-                *_task("Multi-doc QA (3)", "qa", "nDCG@10", "Ans.", "answer_flip", "first"),
-                *_task("Response ranking (5)", "responses", "nDCG@1", "Pair", "pair_flip"),
-            ),
-            corner="Variant",
-            special={(5, column): Fields(text="---ᵇ") for column in (1, 4, 7)},
-            bold="every_seed",
-        ),
-        Block(
-            "GPT-5.4 under two tie rules",
-            (
-                line("nDCG@10, passage reranking", collections="reranking", measure="ndcg@10"),
-                line("Answer flip, multi-doc QA", collections="qa", measure="answer_flip", reader="first"),
-                line("Pair flip, response ranking", collections="responses", measure="pair_flip"),
-            ),
-            (
-                measure_line("Tied pairs", "tied_pairs", form="percent", digits=1),
-                line("Candidate id"),
-                line("Input order", ties="input"),
-            ),
-            Fields(system="gpt-5.4"),
-            corner="Measure, task",
-        ),
-    ),
     "Qwen3-4B, M = 10 random permutations, trained rows three-seed means; BSC: four ensembles of ten from forty orders. Bold: "
     "ahead of every other trained row on every seed, and in the mean by more than the task's permutation range, which is the "
     "highest minus the lowest quality that one permutation gives, at the most unstable trained row.",
+    Block(
+        "",
+        (
+            line("Off the shelf", "Untrained", system="off-the-shelf"),
+            line("CapCal", "Untrained", system="off-the-shelf", mitigation="capcal"),
+            line("Round-robin", "Untrained", system="off-the-shelf", partition="round_robin"),
+            Line("BSC (×10)", Fields(system="off-the-shelf", permutations=SHUFFLES, serving=10), "Untrained", mark="ᵃ"),
+            *systems({"jina-b20": "jina-reranker-v3", "gpt-5.4": "GPT-5.4"}, "External"),
+            *systems(TRAINED, "Trained", is_rival=True, seeds=ALL_SEEDS),
+        ),
+        (
+            *_task("Passage reranking (18)", "reranking", "nDCG@10", "Jacc.", "overlap"),
+            *_task("Multi-doc QA (3)", "qa", "nDCG@10", "Ans.", "answer_flip", "first"),
+            *_task("Response ranking (5)", "responses", "nDCG@1", "Pair", "pair_flip"),
+        ),
+        corner="Variant",
+        special={(5, column): Fields(text="---ᵇ") for column in (1, 4, 7)},
+        bold="every_seed",
+    ),
+    Block(
+        "GPT-5.4 under two tie rules",
+        (
+            line("nDCG@10, passage reranking", collections="reranking", measure="ndcg@10"),
+            line("Answer flip, multi-doc QA", collections="qa", measure="answer_flip", reader="first"),
+            line("Pair flip, response ranking", collections="responses", measure="pair_flip"),
+        ),
+        (
+            line("Tied pairs", measure="tied_pairs", form="percent", digits=1),
+            line("Candidate id"),
+            line("Input order", ties="input"),
+        ),
+        Fields(system="gpt-5.4"),
+        corner="Measure, task",
+    ),
     notes=(
         "ᵃ Instability and decisions of four ensembles of ten permutations, which is what such a system serves; every other row "
         "compares single permutations, at a tenth of the cost.",
@@ -115,124 +105,92 @@ LEVELS = Artifact(
     ),
 )
 
-SPREAD = Artifact(
+SPREAD = panels(
     "spread",
-    "fig:spread",
-    "Figure 3",
     "Ranking quality moves across permutations and barely with the method",
-    (
-        Block(
-            "(a) nDCG@10 over permutations",
-            (FOUR[0], *(system_line(name) for name in TRAINED)),
-            (
-                measure_line("Worst", "worst_ndcg@10"),
-                measure_line("Mean", "mean_ndcg@10"),
-                measure_line("Best", "best_ndcg@10"),
-                measure_line("Spread", "order_spread@10"),
-            ),
-            Fields(collections="reranking"),
-            draw="boxes",
-            axes=("nDCG@10", "variant"),
-        ),
-        Block(
-            "(b) Base and collection cells over 11 dense bases",
-            THREE,
-            (measure_line("nDCG@10", "ndcg@10"), measure_line("Overlap", "overlap")),
-            Fields(collections="reranking", base="dense"),
-            draw="points",
-            axes=("nDCG@10", "retained-set overlap"),
-        ),
-    ),
     "(a) Qwen3-4B, M = 10, 18 collections. (b) 198 cells: 11 dense bases by 18 collections, pooled with equal weight.",
+    Block(
+        "(a) nDCG@10 over permutations",
+        (FOUR[0], *systems(TRAINED)),
+        measures(
+            {"Worst": "worst_ndcg@10", "Mean": "mean_ndcg@10", "Best": "best_ndcg@10", "Spread": "order_spread@10"},
+        ),
+        Fields(collections="reranking"),
+        draw="boxes",
+        axes=("nDCG@10", "variant"),
+    ),
+    Block(
+        "(b) Base and collection cells over 11 dense bases",
+        THREE,
+        measures({"nDCG@10": "ndcg@10", "Overlap": "overlap"}),
+        Fields(collections="reranking", base="dense"),
+        draw="points",
+        axes=("nDCG@10", "retained-set overlap"),
+    ),
 )
 
 BUDGETS = tuple(line(str(k), serving=k, at=float(k)) for k in range(1, 11))
-AMORT_CONSUMERS = Artifact(
+
+
+def _amortized(title: str, rows: tuple[Line, ...], **decision: Any) -> Block:
+    axes = ("K, permutations averaged", title[4:].lower().removeprefix("retained-set "))
+    return Block(title, rows, BUDGETS, decision | Fields(permutations=SHUFFLES), "K", draw="lines", axes=axes)
+
+
+AMORT_CONSUMERS = panels(
     "amortconsumers",
-    "fig:amortconsumers",
-    "Figure 4",
     "OC-SFT at K=1 beats BSC at K=10 permutations on two of the three consumers",
-    (
-        Block(
-            "(a) Retained-set overlap",
-            (FOUR[0], system_line("oc-sft", matched_to="off-the-shelf")),
-            BUDGETS,
-            Fields(collections="reranking", measure="overlap", permutations=SHUFFLES),
-            corner="K",
-            draw="lines",
-            axes=("K, permutations averaged", "overlap"),
-        ),
-        *(
-            Block(
-                title,
-                (FOUR[0], FOUR[3]),
-                BUDGETS,
-                joined(decision, Fields(permutations=SHUFFLES)),
-                corner="K",
-                draw="lines",
-                axes=("K, permutations averaged", title[4:].lower()),
-            )
-            for title, decision in (
-                ("(b) Answer flip", Fields(collections="qa", measure="answer_flip", reader="first")),
-                ("(c) Pair flip", Fields(collections="responses", measure="pair_flip")),
-            )
-        ),
-        Block(
-            "Retained-set overlap at each row's own F1-tuned cutoff",
-            THREE,
-            (BUDGETS[0], BUDGETS[-1]),
-            Fields(collections="reranking", measure="overlap", permutations=SHUFFLES, seeds=ALL_SEEDS),
-            corner="K",
-        ),
-    ),
     "Qwen3-4B, ensembles of K from forty permutations. In (a) OC-SFT's cutoff keeps at each K the share that the off-the-shelf "
     "scorer's F1-tuned cutoff keeps on the half it was tuned on. The last block, of the text of the appendix, has three seeds.",
+    _amortized(
+        "(a) Retained-set overlap",
+        (FOUR[0], line("OC-SFT", system="oc-sft", matched_to="off-the-shelf")),
+        collections="reranking",
+        measure="overlap",
+    ),
+    _amortized("(b) Answer flip", (FOUR[0], FOUR[3]), collections="qa", measure="answer_flip", reader="first"),
+    _amortized("(c) Pair flip", (FOUR[0], FOUR[3]), collections="responses", measure="pair_flip"),
+    Block(
+        "Retained-set overlap at each row's own F1-tuned cutoff",
+        THREE,
+        (BUDGETS[0], BUDGETS[-1]),
+        Fields(collections="reranking", measure="overlap", permutations=SHUFFLES, seeds=ALL_SEEDS),
+        corner="K",
+    ),
 )
 
-READOUTS, PLACEHOLDERS = ("argmax", "p2", "expected"), ("0", "1", "2", "3")
-QUALITY = "Quality, one permutation"
-INSTABILITY = "Order instability (M=10)"
-REFERENCE = minus(placeholder="0")
 
-
-def _choice(setting: str, values: tuple[str, ...]) -> tuple[Line, ...]:
+def _choice(setting: str, *values: str) -> tuple[Line, ...]:
+    quality, instability, reference = "Quality, one permutation", "Order instability (M=10)", minus(placeholder="0")
     return (
-        line("nDCG@10", group=QUALITY, measure="ndcg@10", digits=4),
-        line("Wins", group=QUALITY, measure="ndcg@10", statistic="setting_leads", second=setting, rivals=values, form="of"),
-        line("τ-PSI", group=INSTABILITY, measure="tau_psi", digits=4),
-        line("Lower", group=INSTABILITY, measure="tau_psi", statistic="below", terms=REFERENCE, form="count"),
-        line("Higher", group=INSTABILITY, measure="tau_psi", statistic="above", terms=REFERENCE, form="count"),
+        line("nDCG@10", quality, measure="ndcg@10", digits=4),
+        line("Wins", quality, measure="ndcg@10", statistic="setting_leads", second=setting, rivals=values, form="of"),
+        line("τ-PSI", instability, measure="tau_psi", digits=4),
+        line("Lower", instability, measure="tau_psi", statistic="below", terms=reference, form="count"),
+        line("Higher", instability, measure="tau_psi", statistic="above", terms=reference, form="count"),
     )
 
 
-READOUT = Artifact(
+READOUT = panels(
     "readout",
-    "tab:readout",
-    "Table 2",
     "Score-readout and answer-skeleton placeholder choices",
-    (
-        Block(
-            "Score readout, quality only",
-            (
-                line("argmax grade", readout="argmax"),
-                line("P(g ≥ 2)", readout="p2"),
-                line("expected grade", readout="expected"),
-            ),
-            _choice("readout", READOUTS),
-            Fields(system="off-the-shelf", collections="reranking"),
-            corner="Choice",
-            special={(row, column): DASH for row in range(3) for column in (2, 3, 4)},
-        ),
-        Block(
-            "Answer skeleton placeholder",
-            tuple(line(f"Grade: {grade}", placeholder=grade) for grade in ("0", "1", "2", "3")),
-            _choice("placeholder", PLACEHOLDERS),
-            Fields(system="off-the-shelf", collections="reranking"),
-            corner="Choice",
-            special={(0, 3): Fields(text="ref."), (0, 4): Fields(text="ref.")},
-        ),
-    ),
     "Off-the-shelf Qwen3-4B, 18 reranking collections; readouts are computed from the stored grade distributions of one run.",
+    Block(
+        "Score readout, quality only",
+        (line("argmax grade", readout="argmax"), line("P(g ≥ 2)", readout="p2"), line("expected grade", readout="expected")),
+        _choice("readout", "argmax", "p2", "expected"),
+        Fields(system="off-the-shelf", collections="reranking"),
+        corner="Choice",
+        special={(row, column): DASH for row in range(3) for column in (2, 3, 4)},
+    ),
+    Block(
+        "Answer skeleton placeholder",
+        tuple(line(f"Grade: {grade}", placeholder=grade) for grade in ("0", "1", "2", "3")),
+        _choice("placeholder", "0", "1", "2", "3"),
+        Fields(system="off-the-shelf", collections="reranking"),
+        corner="Choice",
+        special={(0, 3): Fields(text="ref."), (0, 4): Fields(text="ref.")},
+    ),
 )
 
 GRADED = "BM25 top {}; graded judgments"
@@ -264,78 +222,49 @@ PRIVATE_QUERIES = {"legal-a": 97, "legal-b": 175}
 _EVALUATED = [(name, group, domain, pool) for group, pool, members in _COLLECTIONS for name, domain in members.items()]
 
 
-def _described(name: str, domain: str, pool: str) -> tuple[Fields, Fields, Fields]:
+def _described(name: str, domain: str, pool: str) -> tuple[str, str, str]:
     """What the paper says of a collection: its domain, its queries and its pools."""
     known = CATALOGUE.get(name)
     queries = f"{known.queries if known else PRIVATE_QUERIES[name]:,}"
     if known and known.verdicts not in (None, known.queries):
         queries += f" ({known.verdicts:,} with verdict labels)"
-    return Fields(text=domain), Fields(text=queries), Fields(text=pool.format(known.pool if known else 100))
+    return domain, queries, pool.format(known.pool if known else 100)
 
 
-DATASETS = Artifact(
+def _texts(*rows: Sequence[str]) -> dict[tuple[int, int], Fields]:
+    """What cells say without being measured, row by row."""
+    return {(r, c): Fields(text=text) for r, row in enumerate(rows) for c, text in enumerate(row)}
+
+
+DATASETS = table(
     "datasets",
-    "tab:datasets",
-    "Table 3",
     "Evaluation collections across the three tasks",
-    (
-        Block(
-            "",
-            tuple(line(COLLECTIONS[name], group=group, collections=name) for name, group, _, _ in _EVALUATED),
-            (
-                line("Domain / role"),
-                line("Queries / prompts"),
-                line("Candidate pool / protocol"),
-                line("Here", statistic="size", form="count"),
-            ),
-            corner="Collection",
-            special={
-                (row, column): text
-                for row, (name, _, domain, pool) in enumerate(_EVALUATED)
-                for column, text in enumerate(_described(name, domain, pool))
-            },
-        ),
-    ),
     "Counts of the paper, which those of the catalogue are held against, and of what is on this machine or takes its place.",
+    tuple(line(COLLECTIONS[name], group=group, collections=name) for name, group, _, _ in _EVALUATED),
+    (
+        *map(line, ("Domain / role", "Queries / prompts", "Candidate pool / protocol")),
+        line("Here", statistic="size", form="count"),
+    ),
+    corner="Collection",
+    special=_texts(*(_described(name, domain, pool) for name, _, domain, pool in _EVALUATED)),
 )
 
 _TASKS = tuple(TASKS[name] for name in TRAINING_DATA)
 _TRAINED_ON = tuple(CATALOGUE[name] for name in TRAINING_DATA.values())
-
-
-def _texts(row: int, *texts: str) -> dict[tuple[int, int], Fields]:
-    return {(row, column): Fields(text=text) for column, text in enumerate(texts)}
-
-
-TASK_CONFIG = Artifact(
+TASK_CONFIG = table(
     "taskconfig",
-    "tab:taskconfig",
-    "Table 4",
     "What differs between the three tasks",
-    (
-        Block(
-            "",
-            tuple(
-                line(label)
-                for label in (
-                    "Training data",
-                    "Training width",
-                    "Rubric",
-                    "Consistency weight",
-                    "Selection split",
-                    "Quality metric",
-                )
-            ),
-            (line("Passage reranking"), line("Multi-document QA"), line("Response ranking")),
-            special=_texts(0, *(f"{data.name}, {data.queries:,}" for data in _TRAINED_ON))
-            | _texts(1, *(f"B={task.width}" for task in _TASKS))
-            | _texts(2, "graded 0–3 relevance", "graded 0–3 support", "graded 0–3 quality")
-            | _texts(3, *(f"λ={task.weight:g}" for task in _TASKS))
-            | _texts(4, *(f"held-out {data.parts['held-out']}" for data in _TRAINED_ON))
-            | _texts(5, *(task.quality.replace("ndcg", "nDCG") for task in _TASKS)),
-        ),
-    ),
     "Settings of this package: `tasks.py`, the catalogue and the shipped recipes. The weight is on the released code's scale.",
+    map(line, ("Training data", "Training width", "Rubric", "Consistency weight", "Selection split", "Quality metric")),
+    map(line, ("Passage reranking", "Multi-document QA", "Response ranking")),
+    special=_texts(
+        [f"{data.name}, {data.queries:,}" for data in _TRAINED_ON],
+        [f"B={task.width}" for task in _TASKS],
+        ["graded 0–3 relevance", "graded 0–3 support", "graded 0–3 quality"],
+        [f"λ={task.weight:g}" for task in _TASKS],
+        [f"held-out {data.parts['held-out']}" for data in _TRAINED_ON],
+        [task.quality.replace("ndcg", "nDCG") for task in _TASKS],
+    ),
 )
 
 MAIN = (PHENOMENON, REMEDIES, LEVELS, SPREAD, AMORT_CONSUMERS, READOUT, DATASETS, TASK_CONFIG)
