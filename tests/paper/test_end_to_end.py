@@ -6,11 +6,11 @@ import pytest
 
 from steadyscore.engines import EngineOptions
 from steadyscore.machine.disk import read_json
+from steadyscore.paper.about import describe_training
 from steadyscore.paper.artifacts.common import FOUR
 from steadyscore.paper.jobs import jobs_of, requests_of, trainings_of
 from steadyscore.paper.layout import fill
 from steadyscore.paper.library import Library
-from steadyscore.paper.origins import describe_training
 from steadyscore.paper.recipe import Artifact, Block, Fields, line
 from steadyscore.paper.scale import choices_from
 from steadyscore.paper.stages import do_pieces, pieces_of
@@ -35,7 +35,7 @@ def base(tmp_path_factory):
 def a_table(tasks):
     columns = tuple(line(f"{measure}, {task}", collections=COLLECTIONS[task], measure=measure) for task in tasks for measure in
                     ("ndcg@10", "tau_psi"))  # fmt: skip
-    return Artifact("own", "tab:own", "Table 0", "Four variants", (Block("", FOUR, columns, Fields(permutations=3)),))
+    return Artifact("own", "Four variants", blocks=(Block("", FOUR, columns, Fields(permutations=3)),))
 
 
 @pytest.mark.parametrize("tasks", [("passage_reranking",), pytest.param(tuple(COLLECTIONS), marks=pytest.mark.slow)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from steadyscore.paper.artifacts import ARTIFACTS
 from steadyscore.paper.collate import Basis, Value
-from steadyscore.paper.layout import Filled, Grid, printed
+from steadyscore.paper.layout import Entry, Filled, Grid
 from steadyscore.paper.recipe import Artifact, Block, Cell, Line
 from steadyscore.paper.render import FORMATS, Shown, to_csv, to_html, to_latex, to_text
 
@@ -37,7 +37,7 @@ def filled_with(labels, value=MEASURED, paper="+0.047"):
     columns = tuple(Line(label, group=f"of {label}") for label in labels[:2])
     block = Block(labels[0], tuple(map(Line, labels)), columns, corner=labels[-1])
     grid = Grid(block, ((value,) * len(columns),) * len(labels), frozenset({(0, 0)}), {(0, 0): paper})
-    return Filled(Artifact("name", "tab:name", "Table 0", labels[0], (block,), labels[1]), (grid,), "tiny", True)
+    return Filled(Artifact("name", labels[0], labels[1], (block,), number="Table 0"), (grid,), "tiny", True)
 
 
 def bare(text):
@@ -161,6 +161,7 @@ def test_latex_compiles_in_a_document_of_four_lines(name, tmp_path):
 
 def test_a_star_says_that_the_interval_excludes_zero():
     starred = Cell(form="starred", digits=2)
-    shown = [printed(Value(0.05, low, high), starred) for low, high in ((0.01, 0.09), (-0.01, 0.11), (-0.2, -0.1), (0.0, 0.1))]
+    ends = ((0.01, 0.09), (-0.01, 0.11), (-0.2, -0.1), (0.0, 0.1))
+    shown = [Entry(starred, Value(0.05, low, high)).printed() for low, high in ends]
     assert shown == ["+0.05*", "+0.05", "+0.05*", "+0.05"]
-    assert printed(Value(0.05), starred) == "+0.05"
+    assert Entry(starred, Value(0.05)).printed() == "+0.05"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,24 @@ CHANGE = "#d55e00"
 """Of what two orders decide differently."""
 FEW = 8
 """The most points that leave room for the cells under them."""
+
+
+class Panel(NamedTuple):
+    """A block, its drawing where it has one, and what the legend of the drawing names; boxes and chips name it themselves."""
+
+    grid: Grid
+    svg: str
+    drawn: list[str]
+    styles: dict[str, Style]
+
+
+def panels_of(filled: Filled) -> list[Panel]:
+    panels = []
+    for grid in filled.grids:
+        svg = drawing(grid, filled) if grid.block.draw else ""
+        drawn = series_of(grid) if svg and grid.block.draw not in ("boxes", "chips") else []
+        panels.append(Panel(grid, svg, drawn, choose_styles(drawn)))
+    return panels
 
 
 def drawing(grid: Grid, filled: Filled) -> str:
@@ -42,15 +60,15 @@ def drawing(grid: Grid, filled: Filled) -> str:
 
 def series_of(grid: Grid) -> list[str]:
     """What a panel tells apart by colour and shape: its rows; its columns, where the rows are places on the x axis."""
-    has_places = grid.block.draw == "points" and bool(grid.cell(0, 0).at)
+    has_places = grid.block.draw == "points" and bool(grid.block.cell(0, 0).at)
     return [line.label for line in (grid.block.columns if has_places else grid.block.rows)]
 
 
 def describe_panel(grid: Grid, filled: Filled) -> str:
     """What the panel shows, for readers that cannot see it: the first and last value of every series."""
     lines = []
-    for r, (line, values) in enumerate(zip(grid.block.rows, grid.values, strict=True)):
-        numbers = [value.value for value in values if value.value is not None]
+    for r, (line, entries) in enumerate(grid.rows):
+        numbers = [entry.value.value for entry in entries if entry.value.value is not None]
         if grid.block.draw == "chips":
             lines.append(f"{line.label}: {', '.join(_facts(grid, r))}")
         elif numbers:
@@ -72,12 +90,8 @@ def _bar(values: list[Value]) -> np.ndarray | None:
 def _lines(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
     """A series per row over the places of the columns, with 95 % intervals."""
     places: dict[float, str] = {}
-    for r, line in enumerate(grid.block.rows):
-        points = [
-            (grid.cell(r, c).at, value)
-            for c, value in enumerate(grid.values[r])
-            if value.value is not None and grid.cell(r, c).at
-        ]
+    for line, entries in grid.rows:
+        points = [(e.cell.at, e.value) for e in entries if e.value.value is not None and e.cell.at]
         if points:
             x, values = [at for at, _ in points], [value for _, value in points]
             ax.errorbar(
@@ -102,10 +116,10 @@ def _points(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
         {"color": style.colour, "marker": style.marker, "linestyle": "none", "elinewidth": 0.8} for style in look.values()
     ]
     for r, values in enumerate(grid.values):
-        if grid.cell(r, 0).at:
+        if at := grid.block.cell(r, 0).at:
             for style, value in zip(styles, values, strict=True):
                 if value.value is not None:
-                    ax.errorbar(grid.cell(r, 0).at, value.value, _bar([value]), markersize=6, **style)
+                    ax.errorbar(at, value.value, _bar([value]), markersize=6, **style)
             continue
         x, y = values[:2]
         if x.value is None or y.value is None:
@@ -137,8 +151,8 @@ def _chips(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
 
 def _facts(grid: Grid, row: int) -> list[str]:
     """The cells of a row that are not drawn as chips, each with its column's name."""
-    values = enumerate(zip(grid.block.columns, grid.values[row], strict=True))
-    return [f"{line.label} {grid.printed(row, column)}" for column, (line, value) in values if not value.parts]
+    _, entries = grid.rows[row]
+    return [f"{line.label} {e.printed()}" for line, e in zip(grid.block.columns, entries, strict=True) if not e.value.parts]
 
 
 def _boxes(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:

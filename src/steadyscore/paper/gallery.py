@@ -18,13 +18,13 @@ from ..machine.disk import atomic_folder, is_there
 from ..machine.extras import PAGE, check_installed
 from ..report.templating import render
 from ..terms import JsonObject
+from .about import origins_of
+from .draw import panels_of
 from .layout import Filled, fill
 from .library import Library
-from .origins import Origin, origins_of
 from .recipe import Artifact
 from .render import Shown, to_csv, to_latex
 from .scale import Choices
-from .sections import Section, section_of
 from .work import Store
 
 STATUS = "status.json"
@@ -105,43 +105,23 @@ def state_of(artifact: Artifact, filled: Filled | None) -> State:
     """Counted over the cells that are measured: words that the paper prints are always there."""
     if filled is None:
         return State(artifact, 0, 0, [])
-    values = [value for grid in filled.grids for row in grid.values for value in row if not value.text]
+    values = [entry.value for entry in filled.entries() if not entry.value.text]
     return State(artifact, len(values), sum(not value.reason for value in values), [reason for reason, _ in filled.reasons()[:3]])
 
 
 def artifact_files(state: State, filled: Filled | None, artifacts: Sequence[Artifact], library: Library) -> dict[str, str]:
     """The page of an artifact, its LaTeX and its CSV, by file name."""
-    artifact = state.artifact
-    place = artifacts.index(artifact)
-    page = ArtifactPage(
-        state,
-        None if filled is None else section_of(filled),
-        library.choices.scale.name,
-        [] if filled is None else origins_of(artifact, library.choices, library.store),
-        artifacts[place - 1] if place else None,
-        artifacts[place + 1] if place + 1 < len(artifacts) else None,
-    )
-    files = {f"{artifact.name}.html": render("artifact_page.html.jinja", page=page, shown=Shown(True, True, True))}
-    if filled is not None:
-        files[f"{artifact.name}.tex"] = to_latex(filled, Shown())
-        files[f"{artifact.name}.csv"] = to_csv(filled, Shown(paper=True))
-    return files
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactPage:
-    """What the page of an artifact shows."""
-
-    state: State
-    section: Section | None
-    scale: str
-    origins: list[Origin]
-    before: Artifact | None
-    after: Artifact | None
-
-    @property
-    def artifact(self) -> Artifact:
-        return self.state.artifact
+    artifact, place = state.artifact, artifacts.index(state.artifact)
+    page = render(
+        "artifact_page.html.jinja", a=artifact, state=state, filled=filled, scale=library.choices.scale.name,
+        panels=[] if filled is None else panels_of(filled), shown=Shown(True, True, True),
+        origins=[] if filled is None else origins_of(artifact, library.choices, library.store),
+        before=artifacts[place - 1] if place else None, after=artifacts[place + 1] if place + 1 < len(artifacts) else None,
+    )  # fmt: skip
+    if filled is None:
+        return {f"{artifact.name}.html": page}
+    tables = {f"{artifact.name}.tex": to_latex(filled, Shown()), f"{artifact.name}.csv": to_csv(filled, Shown(paper=True))}
+    return {f"{artifact.name}.html": page, **tables}
 
 
 def index_page(states: Sequence[State], choices: Choices) -> str:

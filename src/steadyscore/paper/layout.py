@@ -4,34 +4,131 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import InputError
-from ..measures.intervals import Method
+from ..measures.intervals import Method, Scheme
 from ..measures.views import quality_by_permutation
 from ..tasks import TASKS
 from .artifacts import ARTIFACTS
-from .collate import (
-    Basis,
-    Value,
-    lead_beyond_seed_spread,
-    lead_in_the_mean,
-    lead_on_every_seed,
-    permutation_range,
-)
+from .collate import Basis, Value, lead_beyond_seed_spread, lead_in_the_mean, lead_on_every_seed, permutation_range
 from .library import Library, better_of
 from .names import COLLECTIONS, bases_in, collections_in, task_of
-from .recipe import Artifact, Block, Cell
+from .recipe import Artifact, Block, Cell, Line
 from .scale import Choices
 from .statistics import value_of
 
 PAPER_VALUES = Path(__file__).parent / "paper_values.json"
 NOTHING = "-"
+PLANTED = (
+    "Planted graders on parts of the embedded collections, some of which take the place of several of the paper's: this shows "
+    "the shape of the table, not a result."
+)
+SCHEMES: dict[Scheme, str] = {
+    "collections_then_queries": "resample collections, then queries within them",
+    "collections": "resample collections",
+    "queries": "resample queries within these collections",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell with its value, and what the paper prints there."""
+
+    cell: Cell
+    value: Value
+    is_bold: bool = False
+    paper: str = ""
+
+    def printed(self, *, intervals: bool = False) -> str:
+        """The value as the paper would print it; `-` where there is none."""
+        value = self.value
+        if value.text:
+            return value.text
+        if value.reason or value.value is None:
+            return NOTHING
+        has_own = self.cell.form in ("interval", "with_interval", "range", "count", "of", "sd")
+        return f"{self._number()} {self.interval}" if intervals and not has_own and value.low is not None else self._number()
+
+    def _number(self) -> str:
+        number, value, form, digits = float(self.value.value or 0.0), self.value, self.cell.form, self.cell.digits
+        if form == "starred":
+            is_clear = value.low is not None and value.high is not None and not value.low <= 0 <= value.high
+            return signed(number, digits) + "*" * is_clear
+        if form in ("signed", "with_interval"):
+            return f"{signed(number, digits)} {self.interval}" if form == "with_interval" else signed(number, digits)
+        if form in ("percent", "closed"):
+            return f"{100 * number if form == 'percent' else number:.{digits}f}%"
+        if form in ("count", "of"):
+            return f"{number:,.0f}" if form == "count" else f"{number:.0f}/{value.of}"
+        if form == "interval":
+            return self.interval
+        if form == "range":
+            return f"{value.low:.{digits}f}–{value.high:.{digits}f}"
+        spread = "" if value.sd is None else f"{value.sd:.{digits}f}"
+        if form == "sd":
+            return spread or NOTHING
+        return f"{number:.{digits}f}" + (f" ± {spread}" if form == "spread" and spread else "")
+
+    @property
+    def interval(self) -> str:
+        """`[0.401, 0.622]`; of a difference with signs."""
+        if self.value.low is None or self.value.high is None:
+            return NOTHING
+        shown = (f"{end:.{self.cell.digits}f}" for end in (self.value.low, self.value.high))
+        if len(self.cell.terms) > 1:
+            shown = (signed(end, self.cell.digits) for end in (self.value.low, self.value.high))
+        return f"[{', '.join(shown)}]"
+
+    @property
+    def spread(self) -> str:
+        """Interval and seed SD, where its form does not print them itself."""
+        form, said = self.cell.form, []
+        if self.value.low is not None and form not in ("interval", "with_interval", "range", "sd"):
+            said.append(self.interval)
+        if self.value.sd is not None and form not in ("sd", "spread"):
+            said.append(f"SD {self.value.sd:.{self.cell.digits}f}")
+        return " ".join(said)
+
+    @property
+    def basis(self) -> str:
+        """What it is made from, or why it is empty; nothing of a word of the paper."""
+        reason = f"empty: {self.value.reason}" if self.value.reason else basis_text(self.value.basis)
+        return "" if self.value.text else reason
+
+    @property
+    def details(self) -> str:
+        """Basis and uncertainty in one line."""
+        if self.value.reason or self.value.text:
+            return self.basis
+        parts = [self.basis]
+        if self.value.low is not None and self.cell.form != "range":
+            parts.append(f"95 % interval {self.value.low:.4f} to {self.value.high:.4f}")
+        if self.value.sd is not None:
+            parts.append(f"seed SD {self.value.sd:.4f}")
+        return ", ".join(parts)
+
+
+def signed(number: float, digits: int) -> str:
+    return f"{number:+.{digits}f}".replace("-", "−")
+
+
+def basis_text(basis: Basis) -> str:
+    """`144 queries of 18 collections, 3 seeds`."""
+    parts = []
+    if basis.queries:
+        parts.append(f"{basis.queries:,} {'query' if basis.queries == 1 else 'queries'}")
+    if basis.collections:
+        parts.append(f"{basis.collections} collection{'s' * (basis.collections > 1)}")
+    more = [f"{basis.seeds} seeds"] if basis.seeds > 1 else []
+    more += [f"{basis.bases} bases"] if basis.bases > 1 else []
+    return ", ".join(filter(None, [" of ".join(parts), *more])) or "nothing measured"
 
 
 @dataclass(frozen=True)
@@ -44,11 +141,30 @@ class Grid:
     paper: Mapping[tuple[int, int], str]
     """(row, column) -> what the paper prints there."""
 
-    def cell(self, row: int, column: int) -> Cell:
-        return self.block.cell(row, column)
+    @cached_property
+    def rows(self) -> list[tuple[Line, list[Entry]]]:
+        return [(line, [self._entry(r, c) for c in range(len(self.block.columns))]) for r, line in enumerate(self.block.rows)]
 
-    def printed(self, row: int, column: int, *, intervals: bool = False) -> str:
-        return printed(self.values[row][column], self.cell(row, column), intervals=intervals)
+    def _entry(self, row: int, column: int) -> Entry:
+        place = (row, column)
+        return Entry(self.block.cell(row, column), self.values[row][column], place in self.bold, self.paper.get(place, ""))
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """Headings that neighbouring columns share, with their number of columns."""
+        return [(name, len(list(members))) for name, members in groupby(line.group for line in self.block.columns)]
+
+    def basis_lines(self) -> list[str]:
+        """What the cells are made from: each basis with its cells, named by column where few, else counted."""
+        places: dict[Basis, list[str]] = {}
+        for line, entries in self.rows:
+            for column, entry in enumerate(entries):
+                if entry.value.value is not None:
+                    places.setdefault(entry.value.basis, []).append(f"{line.label} × {column_key(self.block, column)}")
+        return [
+            f"{basis_text(basis)}: {'; '.join(cells) if len(cells) <= 2 else f'{len(cells)} cells'}"
+            for basis, cells in places.items()
+        ]
 
 
 @dataclass(frozen=True)
@@ -64,15 +180,42 @@ class Filled:
     method: Method | None = "percentile"
     """Of the intervals; None: those of an audit."""
 
+    def entries(self) -> Iterator[Entry]:
+        return (entry for grid in self.grids for _, entries in grid.rows for entry in entries)
+
     def reasons(self) -> list[tuple[str, int]]:
         """Why cells are empty, each reason with its number of cells, the most frequent first."""
-        reasons = Counter(value.reason for grid in self.grids for row in grid.values for value in row if value.reason)
-        return reasons.most_common()
+        return Counter(entry.value.reason for entry in self.entries() if entry.value.reason).most_common()
 
     def counts(self) -> tuple[int, int]:
         """Cells that have a value, and all cells."""
-        values = [value for grid in self.grids for row in grid.values for value in row]
-        return sum(1 for value in values if not value.reason), len(values)
+        filled = [not entry.value.reason for entry in self.entries()]
+        return sum(filled), len(filled)
+
+    @property
+    def heading(self) -> str:
+        return f"{self.artifact.number} ({self.artifact.label}), scale {self.scale}: {self.artifact.title}."
+
+    @property
+    def remarks(self) -> list[str]:
+        """The caption: what the artifact is made from, how certain it is, and why cells are empty."""
+        said = [self.artifact.basis, *self.artifact.notes, PLANTED * self.is_planted, self.left_out, self._uncertainty()]
+        return [*filter(None, said), *self._empty()]
+
+    def _uncertainty(self) -> str:
+        """How the intervals and spreads were made."""
+        entries = [entry for entry in self.entries() if entry.value.low is not None and entry.cell.form != "range"]
+        schemes = dict.fromkeys((entry.cell.scheme, entry.cell.draws) for entry in entries)
+        ends = "" if self.method else ", read as `audit` reads them"
+        said = [f"95 % intervals {SCHEMES[scheme]}, {draws:,} bootstrap draws{ends}." for scheme, draws in schemes]
+        has_seeds = any(entry.value.sd is not None for entry in self.entries())
+        return " ".join([*said, *(["SD is over training seeds."] if has_seeds else [])])
+
+    def _empty(self) -> list[str]:
+        """Why cells are empty, the eight most frequent reasons first."""
+        done, cells = self.counts()
+        told = [f"{count} {'cell' if count == 1 else 'cells'}: {reason}" for reason, count in self.reasons()[:8]]
+        return [f"{cells - done} of {cells} cells are empty.", *told] if done < cells else []
 
 
 def fill(artifact: Artifact, library: Library) -> Filled:
@@ -202,82 +345,3 @@ def permutation_range_of(cell: Cell, library: Library) -> float:
             queries = library.queries(at, base, side.seeds[0], collection)
             quality.append(np.array([quality_by_permutation(query, k) for query in queries]))
     return permutation_range(quality)
-
-
-# -- one cell as text
-
-
-def printed(value: Value, cell: Cell, *, intervals: bool = False) -> str:
-    """A value as the paper would print it; `-` where there is none."""
-    if value.text:
-        return value.text
-    if value.reason or value.value is None:
-        return NOTHING
-    text = _number(value, cell)
-    has_own = cell.form in ("interval", "with_interval", "range", "count", "of", "sd")
-    return f"{text} {interval(value, cell)}" if intervals and not has_own and value.low is not None else text
-
-
-def _number(value: Value, cell: Cell) -> str:
-    number, digits = float(value.value or 0.0), cell.digits
-    if cell.form == "starred":
-        is_clear = value.low is not None and value.high is not None and not value.low <= 0 <= value.high
-        return signed(number, digits) + "*" * is_clear
-    if cell.form in ("signed", "with_interval"):
-        text = signed(number, digits)
-        return f"{text} {interval(value, cell)}" if cell.form == "with_interval" else text
-    if cell.form == "percent":
-        return f"{100 * number:.{digits}f}%"
-    if cell.form == "closed":
-        return f"{number:.{digits}f}%"
-    if cell.form == "count":
-        return f"{number:,.0f}"
-    if cell.form == "of":
-        return f"{number:.0f}/{value.of}"
-    if cell.form == "interval":
-        return interval(value, cell)
-    if cell.form == "range":
-        return f"{value.low:.{digits}f}–{value.high:.{digits}f}"
-    if cell.form == "sd":
-        return NOTHING if value.sd is None else f"{value.sd:.{digits}f}"
-    if cell.form == "spread":
-        return f"{number:.{digits}f}" + ("" if value.sd is None else f" ± {value.sd:.{digits}f}")
-    return f"{number:.{digits}f}"
-
-
-def signed(number: float, digits: int) -> str:
-    return f"{number:+.{digits}f}".replace("-", "−")
-
-
-def interval(value: Value, cell: Cell) -> str:
-    if value.low is None or value.high is None:
-        return NOTHING
-    is_level = len(cell.terms) == 1
-    ends = [f"{end:.{cell.digits}f}" if is_level else signed(end, cell.digits) for end in (value.low, value.high)]
-    return f"[{ends[0]}, {ends[1]}]"
-
-
-def basis_text(basis: Basis) -> str:
-    """`144 queries of 18 collections, 3 seeds`."""
-    parts = []
-    if basis.queries:
-        parts.append(f"{basis.queries:,} {'query' if basis.queries == 1 else 'queries'}")
-    if basis.collections:
-        parts.append(f"{basis.collections} collection{'s' * (basis.collections > 1)}")
-    text = " of ".join(parts)
-    more = [f"{basis.seeds} seeds"] if basis.seeds > 1 else []
-    more += [f"{basis.bases} bases"] if basis.bases > 1 else []
-    return ", ".join(filter(None, [text, *more])) or "nothing measured"
-
-
-def basis_lines(grid: Grid) -> list[str]:
-    """What the cells of a block are made from: each basis with its cells, named by column where few, else counted."""
-    places: dict[Basis, list[str]] = {}
-    for row, values in enumerate(grid.values):
-        for column, value in enumerate(values):
-            if value.value is not None:
-                places.setdefault(value.basis, []).append(f"{grid.block.rows[row].label} × {column_key(grid.block, column)}")
-    return [
-        f"{basis_text(basis)}: {'; '.join(cells) if len(cells) <= 2 else f'{len(cells)} cells'}"
-        for basis, cells in places.items()
-    ]

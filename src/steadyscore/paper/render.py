@@ -9,13 +9,13 @@ from functools import partial
 from typing import NamedTuple
 
 from ..machine.extras import check_installed
-from ..report.templating import render
+from ..report import templating
 from ..results import latex as booktabs
 from ..results import render as tables
 from ..results.figure import Figure
-from ..results.table import Cell, Column, Note, Row, Table
-from .layout import Filled, Grid, basis_lines, column_key
-from .sections import details, heading, remarks, section_of
+from ..results.table import Cell, Column, Note, Row, Table, with_notes
+from .draw import panels_of
+from .layout import Entry, Filled, Grid, column_key
 
 
 class Shown(NamedTuple):
@@ -33,47 +33,43 @@ def table_of(grid: Grid, shown: Shown, notes: Sequence[str] = ()) -> Table:
     rows = tuple(
         Row(
             line.label + line.mark,
-            tuple(_cell(grid, r, c, shown) for c in range(len(columns))),
-            "; ".join(details(grid, r, c) for c in range(len(columns)) if not grid.values[r][c].text),
+            tuple(_cell(entry, shown) for entry in entries),
+            "; ".join(entry.details for entry in entries if not entry.value.text),
             line.group,
         )
-        for r, line in enumerate(block.rows)
+        for line, entries in grid.rows
     )
     return Table(columns, rows, block.title, block.corner, "row", tuple(map(Note, notes)))
 
 
-def _cell(grid: Grid, row: int, column: int, shown: Shown) -> Cell:
-    value = grid.values[row][column]
-    return Cell(
-        None if value.value is None else Figure(float(value.value), value.low, value.high, value.basis.queries),
-        grid.printed(row, column, intervals=shown.intervals),
-        leads=(row, column) in grid.bold,
-        reason=value.reason,
-        beside=grid.paper.get((row, column), "") if shown.paper else "",
-    )
+def _cell(entry: Entry, shown: Shown) -> Cell:
+    value = entry.value
+    figure = None if value.value is None else Figure(float(value.value), value.low, value.high, value.basis.queries)
+    printed = entry.printed(intervals=shown.intervals)
+    return Cell(figure, printed, entry.is_bold, value.reason, entry.paper if shown.paper else "")
 
 
 def to_text(filled: Filled, shown: Shown) -> str:
-    blocks = [tables.to_text([table_of(grid, shown, basis_lines(grid))]).rstrip("\n") for grid in filled.grids]
-    return "\n\n".join([heading(filled), *blocks, "\n".join(remarks(filled))]).rstrip() + "\n"
+    blocks = [tables.to_text([table_of(grid, shown, grid.basis_lines())]).rstrip("\n") for grid in filled.grids]
+    return "\n\n".join([filled.heading, *blocks, "\n".join(filled.remarks)]).rstrip() + "\n"
 
 
 def to_html(filled: Filled, shown: Shown) -> str:
     """One self-contained section: a figure where the artifact is one, tables with the basis of every cell, remarks."""
     check_installed("HTML", "jinja2")
-    return render("section.html.jinja", s=section_of(filled), shown=shown)
+    return templating.render("section.html.jinja", filled=filled, panels=panels_of(filled), shown=shown)
 
 
 def to_latex(filled: Filled, shown: Shown) -> str:
     """A `table` of booktabs tabulars, one per block, for `\\input`; what each cell is made from is in a comment after its row."""
     blocks = [table_of(grid, shown) for grid in filled.grids]
-    return booktabs.to_latex(blocks, f"{filled.artifact.title}.", filled.artifact.label, remarks(filled))
+    return booktabs.to_latex(blocks, f"{filled.artifact.title}.", filled.artifact.label, filled.remarks)
 
 
 def _with_remarks(write: Callable[[Sequence[Table]], str], filled: Filled, shown: Shown) -> str:
     """The blocks in a form of `results.render`, the remarks as notes of the last one."""
-    notes = [remarks(filled) if grid is filled.grids[-1] else () for grid in filled.grids]
-    return write([table_of(grid, shown, said) for grid, said in zip(filled.grids, notes, strict=True)])
+    blocks = [table_of(grid, shown) for grid in filled.grids]
+    return write(with_notes(blocks, list(map(Note, filled.remarks))))
 
 
 COLUMNS = (
@@ -88,15 +84,15 @@ def to_csv(filled: Filled, shown: Shown) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     for grid in filled.grids:
-        for r, values in enumerate(grid.values):
-            for c, value in enumerate(values):
-                names = (filled.artifact.name, grid.block.title, grid.block.rows[r].label, column_key(grid.block, c))
+        for line, entries in grid.rows:
+            for c, entry in enumerate(entries):
+                value = entry.value
+                names = (filled.artifact.name, grid.block.title, line.label, column_key(grid.block, c))
                 numbers = ("" if x is None else repr(float(x)) for x in (value.value, value.low, value.high, value.sd))
-                printed = "" if value.reason else grid.printed(r, c)
-                theirs = grid.paper.get((r, c), "") if shown.paper else ""
-                said = map(tables.csv_text, (printed, value.reason, theirs))
                 count = "" if value.of is None else value.of
-                writer.writerow([*map(tables.csv_text, names), *numbers, count, *value.basis, (r, c) in grid.bold, *said])
+                said = ("" if value.reason else entry.printed(), value.reason, entry.paper if shown.paper else "")
+                texts = map(tables.csv_text, said)
+                writer.writerow([*map(tables.csv_text, names), *numbers, count, *value.basis, entry.is_bold, *texts])
     return stream.getvalue()
 
 
