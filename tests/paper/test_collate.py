@@ -10,7 +10,6 @@ from steadyscore.measures.intervals import mean_interval
 from steadyscore.measures.pairing import Observation, average_seeds, combine, discordance_of, group_by
 from steadyscore.paper.collate import (
     WHOLE,
-    below_value,
     closed_value,
     extreme_value,
     lead_beyond_seed_spread,
@@ -99,8 +98,8 @@ def test_intervals_are_the_plain_percentile_ones_and_those_of_one_collection_res
 def test_wins_go_by_the_direction_of_the_measure():
     cells = [an_observation([d], collection=f"c{i}") for i, d in enumerate((-0.2, -0.1, 0.3, 0.0))]
     assert (wins_value(cells, "lower").value, wins_value(cells, "higher").value) == (2, 1)
-    assert (below_value(cells, -1).value, below_value(cells, 1).value, below_value(cells, 1).of) == (2, 1, 4)
-    assert (extreme_value(cells, -1).value, extreme_value(cells, 1).value) == (-0.2, 0.3)
+    assert wins_value(cells, "higher").of == 4
+    assert (extreme_value(cells, min).value, extreme_value(cells, max).value) == (-0.2, 0.3)
 
 
 def test_leads_count_shared_ones_for_each():

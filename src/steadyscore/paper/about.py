@@ -111,9 +111,13 @@ def describe_training(job: TrainingJob) -> str:
     config = train_config(job, Path("labels"), Path("adapter"))
     plan = resolve_plan(config, Collection(job.data, job.task))
     taught = (BASES.get(how.teacher) or SYSTEMS[how.teacher]).label if how.teacher else "its own base"
-    penalty = f"weight {plan.weight:g} in the convention {config.weight_convention!r}, ramp {config.ramp:g}, {plan.views} views"
+    penalty = "no penalty"
+    if plan.weight:
+        penalty = (
+            f"weight {plan.weight:g} in the convention {config.weight_convention!r}, ramp {config.ramp:g}, {plan.views} views"
+        )
     return (
-        f"An adapter of {job.base}: objective {how.objective}, {penalty if plan.weight else 'no penalty'}; labels of "
+        f"An adapter of {job.base}: objective {how.objective}, {penalty}; labels of "
         f"{how.teacher_orders} {'order' if how.teacher_orders == 1 else 'orders'} by {taught}; the prompt style "
         f"{config.prompt!r}, width {', '.join(map(str, plan.widths))}."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,6 @@ from ..measures.intervals import (
     DRAWS,
     Method,
     Scheme,
-    Wins,
     collection_mean,
     leads,
     mean_interval,
@@ -74,7 +73,7 @@ def mean_value(
     """
     by_seed = group_by(cells, lambda o: o.seed)
     per_seed = tuple(collection_mean([o.values for o in members]) for members in by_seed.values())
-    units = [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
+    units = _units(cells)
     values = [unit.values for unit in units]
     single = len(units) == 1
     interval = mean_interval(values, scheme="queries" if single else scheme, draws=draws, method=method)
@@ -88,25 +87,17 @@ def mean_value(
 
 
 def wins_value(cells: Sequence[Observation], better: Better) -> Value:
-    """Collections (and bases) on which a difference is on the better side, of all that have a value."""
-    units = [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
-    counts = _wins(units)
-    won = counts.losses if better == "lower" else counts.wins
-    return Value(float(won), basis=_basis(units, cells), of=sum(counts))
+    """Collections (and bases) on which a difference is below zero where lower is better, else above, of all with a value."""
+    units = _units(cells)
+    values = [unit.values for unit in units]
+    counts = wins(values, [np.zeros_like(v) for v in values])
+    return Value(float(counts.losses if better == "lower" else counts.wins), basis=_basis(units, cells), of=sum(counts))
 
 
-def below_value(cells: Sequence[Observation], sign: int) -> Value:
-    """Collections on which a difference is below (-1) or above (+1) zero."""
-    units = [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
-    counts = _wins(units)
-    return Value(float(counts.losses if sign < 0 else counts.wins), basis=_basis(units, cells), of=sum(counts))
-
-
-def extreme_value(cells: Sequence[Observation], sign: int) -> Value:
-    """The lowest (-1) or highest (+1) mean among bases and collections."""
-    units = [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
-    means = [unit.mean for unit in units]
-    return Value(min(means) if sign < 0 else max(means), basis=_basis(units, cells))
+def extreme_value(cells: Sequence[Observation], pick: Callable[[Sequence[float]], float]) -> Value:
+    """The lowest (min) or highest (max) mean among bases and collections."""
+    units = _units(cells)
+    return Value(pick([unit.mean for unit in units]), basis=_basis(units, cells))
 
 
 def lead_value(observations: Sequence[Observation], systems: Sequence[str], system: str, better: Better) -> Value:
@@ -129,33 +120,38 @@ def closed_value(single: Value, x: Value, oc: Value) -> Value:
 
 def lead_on_every_seed(rows: Sequence[Sequence[float]], better: Better, margin: float) -> int | None:
     """The row that is ahead of every other on every seed, and in the mean by more than `margin` (Table 1's rule)."""
-    table = _oriented(rows, better)
-    if table is None or len(table) < 2:
-        return None
-    best = int(table.mean(axis=1).argmax())
-    others = np.delete(table, best, axis=0)
-    ahead = (table[best] > others).all() and (table[best].mean() - others.mean(axis=1) > margin).all()
-    return best if ahead else None
+    return _lead(rows, better, lambda best, others: (best > others).all() and (_distances(best, others) > margin).all())
 
 
 def lead_beyond_seed_spread(rows: Sequence[Sequence[float]], better: Better) -> int | None:
     """The row whose lead over each other row is larger than that row's seed SD."""
-    table = _oriented(rows, better)
-    if table is None or len(table) < 2:
-        return None
-    best = int(table.mean(axis=1).argmax())
-    others = np.delete(table, best, axis=0)
-    spread = others.std(axis=1, ddof=1) if table.shape[1] > 1 else np.zeros(len(others))
-    return best if (table[best].mean() - others.mean(axis=1) > spread).all() else None
+
+    def is_clear(best: Array, others: Array) -> bool:
+        spread = others.std(axis=1, ddof=1) if others.shape[1] > 1 else np.zeros(len(others))
+        return bool((_distances(best, others) > spread).all())
+
+    return _lead(rows, better, is_clear)
 
 
 def lead_in_the_mean(rows: Sequence[Sequence[float]], better: Better) -> int | None:
     """The best row, if no other equals it."""
-    table = _oriented(rows, better)
-    if table is None or len(table) < 2:
+    return _lead(rows, better, lambda best, others: bool((best.mean() != others.mean(axis=1)).all()))
+
+
+def _distances(best: Array, others: Array) -> Array:
+    distances: Array = best.mean() - others.mean(axis=1)
+    return distances
+
+
+def _lead(rows: Sequence[Sequence[float]], better: Better, is_ahead: Callable[[Array, Array], bool]) -> int | None:
+    """The row with the best mean, if it is ahead of all others; none where a row lacks a seed or there is no direction."""
+    if better == "neither" or len(rows) < 2 or len({len(row) for row in rows}) != 1 or not len(rows[0]):
         return None
-    means = table.mean(axis=1)
-    return int(means.argmax()) if (means == means.max()).sum() == 1 else None
+    table = np.array(rows, float) * (-1 if better == "lower" else 1)
+    if np.isnan(table).any():
+        return None
+    best = int(table.mean(axis=1).argmax())
+    return best if is_ahead(table[best], np.delete(table, best, axis=0)) else None
 
 
 def permutation_range(quality: Sequence[Array]) -> float:
@@ -168,19 +164,9 @@ def permutation_range(quality: Sequence[Array]) -> float:
     return float(means.max() - means.min())
 
 
-def _oriented(rows: Sequence[Sequence[float]], better: Better) -> Array | None:
-    """(R, S) with higher better; None where a row lacks a seed or there is no direction."""
-    if better == "neither" or len({len(row) for row in rows}) != 1 or not rows or not len(rows[0]):
-        return None
-    table = np.array(rows, float)
-    if np.isnan(table).any():
-        return None
-    return -table if better == "lower" else table
-
-
-def _wins(units: Sequence[Observation]) -> Wins:
-    values = [unit.values for unit in units]
-    return wins(values, [np.zeros_like(v) for v in values])
+def _units(cells: Sequence[Observation]) -> list[Observation]:
+    """The mean over seeds of every base and collection."""
+    return [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
 
 
 def _basis(units: Sequence[Observation], cells: Sequence[Observation]) -> Basis:

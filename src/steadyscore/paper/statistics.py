@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -11,24 +13,15 @@ from ..collection import open_collection
 from ..errors import InputError
 from ..measures import decomposition, pairing
 from ..measures.answers import EVIDENCE
-from ..measures.intervals import Discordance, mean_interval, median_interval
-from ..measures.pairing import Gains, Observation, combine, discordance_of
+from ..measures.intervals import mean_interval, median_interval
+from ..measures.pairing import Observation, align, combine, discordance_of
 from ..measures.views import quality_by_permutation
 from ..readers.outputs import compare_on_same_evidence
 from ..studies.width import score_width_effect
 from ..tasks import TASKS
 from ..terms import Array
 from . import studies
-from .collate import (
-    Basis,
-    Value,
-    below_value,
-    closed_value,
-    extreme_value,
-    lead_value,
-    mean_value,
-    wins_value,
-)
+from .collate import Basis, Value, closed_value, extreme_value, lead_value, mean_value, wins_value
 from .derived import derive
 from .jobs import PLACES, Request, data_of, teacher_side
 from .library import Library, MissingRun, better_of
@@ -36,6 +29,8 @@ from .names import bases_in, task_of
 from .recipe import Cell, Side, with_setting
 
 Statistic = Callable[[Cell, Library], Value]
+Pick = Callable[[Sequence[float]], float]
+"""`min` or `max`."""
 
 
 def observations(cell: Cell, library: Library) -> list[Observation]:
@@ -85,24 +80,12 @@ def count(cell: Cell, library: Library) -> Value:
     return Value(float(value.basis.queries), basis=value.basis)
 
 
-def wins(cell: Cell, library: Library) -> Value:
-    return wins_value(observations(cell, library), better_of(cell.measure))
+def wins(cell: Cell, library: Library, better: str = "") -> Value:
+    return wins_value(observations(cell, library), better or better_of(cell.measure))
 
 
-def below(cell: Cell, library: Library) -> Value:
-    return below_value(observations(cell, library), -1)
-
-
-def above(cell: Cell, library: Library) -> Value:
-    return below_value(observations(cell, library), 1)
-
-
-def minimum(cell: Cell, library: Library) -> Value:
-    return extreme_value(observations(cell, library), -1)
-
-
-def maximum(cell: Cell, library: Library) -> Value:
-    return extreme_value(observations(cell, library), 1)
+def extreme(cell: Cell, library: Library, pick: Pick) -> Value:
+    return extreme_value(observations(cell, library), pick)
 
 
 def _of(cell: Cell, library: Library, system: str, measure: str = "") -> list[Observation]:
@@ -131,23 +114,16 @@ def percent_closed(cell: Cell, library: Library) -> Value:
     return closed_value(single, mean_value(_of(cell, library, cell.system)), oc)
 
 
-def discordant(cell: Cell, library: Library) -> Value:
-    """Collections whose best rival by one measure is not the best by the other."""
-    winners = _discordance(cell, library)
-    return Value(float(winners.discordant), basis=Basis(0, winners.collections, 1, 1), of=winners.collections)
-
-
-def disagreement(cell: Cell, library: Library) -> Value:
-    """Median over collections of the share of pairs of rivals that two measures order differently."""
-    winners = _discordance(cell, library)
-    return Value(winners.median, basis=Basis(0, winners.collections, 1, 1))
-
-
-def _discordance(cell: Cell, library: Library) -> Discordance:
+def discordant(cell: Cell, library: Library, how: Literal["count", "pairs"]) -> Value:
+    """Collections whose best rival by one measure is not the best by the other; or the median share of differing pairs."""
     first, second = (
         [o for rival in cell.rivals for o in _of(cell, library, rival, measure)] for measure in (cell.measure, cell.second)
     )
-    return discordance_of(first, second, cell.rivals, (better_of(cell.measure), better_of(cell.second)))
+    winners = discordance_of(first, second, cell.rivals, (better_of(cell.measure), better_of(cell.second)))
+    basis = Basis(0, winners.collections, 1, 1)
+    if how == "pairs":
+        return Value(winners.median, basis=basis)
+    return Value(float(winners.discordant), basis=basis, of=winners.collections)
 
 
 def spread_of_rivals(cell: Cell, library: Library) -> Value:
@@ -157,14 +133,9 @@ def spread_of_rivals(cell: Cell, library: Library) -> Value:
     return Value(max(values) - min(values), min(values), max(values), basis=means[0].basis)
 
 
-def seed_minimum(cell: Cell, library: Library) -> Value:
+def seed_extreme(cell: Cell, library: Library, pick: Pick) -> Value:
     value = mean(cell, library)
-    return replace(value, value=min(value.by_seed), low=None, high=None, sd=None)
-
-
-def seed_maximum(cell: Cell, library: Library) -> Value:
-    value = mean(cell, library)
-    return replace(value, value=max(value.by_seed), low=None, high=None, sd=None)
+    return replace(value, value=pick(value.by_seed), low=None, high=None, sd=None)
 
 
 def size(cell: Cell, library: Library) -> Value:
@@ -225,49 +196,30 @@ def width_effect(cell: Cell, library: Library) -> Value:
     return Value(shift.value, shift.low if many else None, shift.high if many else None, basis=Basis(0, len(total), 1, 1))
 
 
-def _gains(cell: Cell, library: Library) -> Gains:
-    after = observations(cell, library)[0]
-    before = _of(cell, library, cell.rivals[0])[0]
-    shaky = _of(cell, library, cell.rivals[0], "tau_psi")[0]
-    pair = [combine([(1, before), (0, after), (0, shaky)]), combine([(1, after), (0, before), (0, shaky)])]
-    return pairing.gains(pair[0].values, pair[1].values, combine([(1, shaky), (0, after), (0, before)]).values)
+def _shared_values(observations: Sequence[Observation]) -> Array:
+    """(S, Q) values on the queries that all have; undefined where one is."""
+    values = np.stack([o.values for o in align(observations)])
+    values[:, np.isnan(values).any(axis=0)] = np.nan
+    return values
 
 
-def gain_correlation(cell: Cell, library: Library) -> Value:
-    return _on_queries(_gains(cell, library).correlation, cell, library)
-
-
-def improving(cell: Cell, library: Library) -> Value:
-    return _on_queries(_gains(cell, library).improving, cell, library)
-
-
-def regressing(cell: Cell, library: Library) -> Value:
-    return _on_queries(_gains(cell, library).regressing, cell, library)
-
-
-def _on_queries(value: float, cell: Cell, library: Library) -> Value:
-    basis = mean_value(observations(cell, library)).basis
+def gain(cell: Cell, library: Library, part: str) -> Value:
+    """How quality moves query by query from the rival's, in one of the parts of `Gains`."""
+    after = observations(cell, library)
+    before, shaky = (_of(cell, library, cell.rivals[0], measure) for measure in ("", "tau_psi"))
+    value = getattr(pairing.gains(*_shared_values([before[0], after[0], shaky[0]])), part)
+    basis = mean_value(after).basis
     return Value(basis=basis, reason="fewer than three queries vary") if np.isnan(value) else Value(value, basis=basis)
 
 
-def _preferences(cell: Cell, library: Library) -> list[studies.SlotPreference]:
-    preferences = []
+def preference(cell: Cell, library: Library, kind: str) -> Value:
+    """Collections on which the place of the strongest candidate decides quality in one of the ways of `SlotPreference`."""
+    counts = []
     for collection in library.choices.members(cell.collections):
         at = replace(cell, collections=collection)
-        places = [observations(replace(at, arrangement=a), library)[0] for a in PLACES]
-        aligned = [combine([(1, one), *((0, other) for other in places)]).values for one in places]
-        preferences.append(studies.slot_preference(*aligned))
-    return preferences
-
-
-def primacy(cell: Cell, library: Library) -> Value:
-    preferences = _preferences(cell, library)
-    return Value(float(sum(p.is_primacy for p in preferences)), basis=Basis(0, len(preferences), 1, 1), of=len(preferences))
-
-
-def u_shape(cell: Cell, library: Library) -> Value:
-    preferences = _preferences(cell, library)
-    return Value(float(sum(p.is_u_shape for p in preferences)), basis=Basis(0, len(preferences), 1, 1), of=len(preferences))
+        places = [observations(replace(at, arrangement=place), library)[0] for place in PLACES]
+        counts.append(getattr(studies.slot_preference(*_shared_values(places)), kind))
+    return Value(float(sum(counts)), basis=Basis(0, len(counts), 1, 1), of=len(counts))
 
 
 def cells(cell: Cell, library: Library) -> Value:
@@ -375,13 +327,27 @@ def example(cell: Cell, library: Library) -> Value:
 
 
 STATISTICS: dict[str, Statistic] = {
-    function.__name__: function
-    for function in (
-        mean, count, wins, below, above, minimum, maximum, leads, setting_leads, percent_closed, discordant, disagreement,
-        spread_of_rivals, slot_value, relative_residual, width_effect, gain_correlation, improving, regressing, primacy, u_shape,
-        cells, latency, latency_reduction, leader_reversals, same_evidence,
-        teacher_figure, teacher_correlation, seed_minimum, seed_maximum, size, example,
-    )
+    "below": partial(wins, better="lower"),
+    "above": partial(wins, better="higher"),
+    "minimum": partial(extreme, pick=min),
+    "maximum": partial(extreme, pick=max),
+    "seed_minimum": partial(seed_extreme, pick=min),
+    "seed_maximum": partial(seed_extreme, pick=max),
+    "discordant": partial(discordant, how="count"),
+    "disagreement": partial(discordant, how="pairs"),
+    "gain_correlation": partial(gain, part="correlation"),
+    "improving": partial(gain, part="improving"),
+    "regressing": partial(gain, part="regressing"),
+    "primacy": partial(preference, kind="is_primacy"),
+    "u_shape": partial(preference, kind="is_u_shape"),
+    **{
+        function.__name__: function
+        for function in (
+            mean, count, wins, leads, setting_leads, percent_closed, spread_of_rivals, size, slot_value, relative_residual,
+            width_effect, cells, latency, latency_reduction, leader_reversals, same_evidence, teacher_figure,
+            teacher_correlation, example,
+        )
+    },
 }  # fmt: skip
 
 

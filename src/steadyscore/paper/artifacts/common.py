@@ -60,7 +60,7 @@ def variants_by_measure(lines: tuple[Line, ...], group: str = "", **given: Any) 
 
 
 def table(
-    name: str, title: str, basis: str, rows: Iterable[Line], columns: Iterable[Line], *fields: Fields, **how: Any
+    name: str, title: str, basis: str, rows: Iterable[Line], columns: Iterable[Line], fields: Fields | None = None, **how: Any
 ) -> Artifact:
     """A table or figure of one block, which needs no title of its own."""
-    return Artifact(name, title, basis, (Block("", tuple(rows), tuple(columns), *fields, **how),))
+    return Artifact(name, title, basis, (Block("", tuple(rows), tuple(columns), fields or Fields(), **how),))
