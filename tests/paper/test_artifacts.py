@@ -7,8 +7,8 @@ import pytest
 
 from steadyscore.errors import InputError
 from steadyscore.measures.registry import MEASURES
-from steadyscore.paper.about import index_table
 from steadyscore.paper.artifacts import ARTIFACTS, artifact_of
+from steadyscore.paper.gallery import index_table
 from steadyscore.paper.jobs import jobs_of, requests_of
 from steadyscore.paper.layout import column_key, paper_values
 from steadyscore.paper.library import PER_COLLECTION, PER_QUERY

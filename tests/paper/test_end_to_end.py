@@ -6,8 +6,8 @@ import pytest
 
 from steadyscore.engines import EngineOptions
 from steadyscore.machine.disk import read_json
-from steadyscore.paper.about import describe_training
 from steadyscore.paper.artifacts.common import FOUR
+from steadyscore.paper.gallery import describe_training
 from steadyscore.paper.jobs import jobs_of, requests_of, trainings_of
 from steadyscore.paper.layout import fill
 from steadyscore.paper.library import Library

@@ -8,9 +8,8 @@ import pytest
 
 from steadyscore.cli import main
 from steadyscore.errors import InputError
-from steadyscore.paper.about import origins_of
 from steadyscore.paper.artifacts import ARTIFACTS
-from steadyscore.paper.gallery import write_gallery
+from steadyscore.paper.gallery import origins_of, write_gallery
 from steadyscore.paper.scale import choices_from
 from steadyscore.paper.work import Store
 

@@ -14,11 +14,12 @@ from steadyscore.cli import main
 from steadyscore.commands import reproduce
 from steadyscore.engines import EngineOptions
 from steadyscore.paper.artifacts import ARTIFACTS
-from steadyscore.paper.jobs import Request, data_of, job_of, jobs_of, need_of, request_of, requests_of
+from steadyscore.paper.data import data_of
+from steadyscore.paper.jobs import job_of, jobs_of, need_of, request_of, requests_of
 from steadyscore.paper.layout import fill
 from steadyscore.paper.library import Library
 from steadyscore.paper.plan import plan_of
-from steadyscore.paper.recipe import Side
+from steadyscore.paper.recipe import Request, Side
 from steadyscore.paper.render import FORMATS, Shown, to_csv, to_html, to_latex, to_text
 from steadyscore.paper.scale import choices_from
 from steadyscore.paper.work import Store, Workshop

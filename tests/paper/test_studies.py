@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from steadyscore.errors import InputError
 from steadyscore.measures import decomposition
 from steadyscore.measures.measurement import Threshold, fitted_retention, measure
-from steadyscore.paper import studies
-from steadyscore.paper.derived import arranged
+from steadyscore.paper import collate as studies
+from steadyscore.paper.data import arranged
 from steadyscore.runs.table import FIRST_STAGE, Scored
 from steadyscore.scoring.config import AuditConfig, Cut
 from steadyscore.scoring.opening import scorer_for

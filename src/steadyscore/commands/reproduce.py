@@ -9,9 +9,8 @@ from typing import get_args
 
 from ..errors import InputError
 from ..machine.progress import bar, duration
-from ..paper.about import status_of
 from ..paper.artifacts import ARTIFACTS, artifact_of
-from ..paper.gallery import write_gallery
+from ..paper.gallery import status_of, write_gallery
 from ..paper.layout import fill
 from ..paper.library import Library
 from ..paper.plan import FLOPS, HOUR, WORKERS, Fleet, Plan, PlannedRuns, TrainingSize, disk_of, fleet_of, plan_of

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, reduce
@@ -16,19 +14,10 @@ from ..scoring.config import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..terms import Perturbation
 from ..training.objectives import OBJECTIVES
+from .data import Content, data_of, embedded_part
 from .names import BASES, SYSTEMS, TRAINING_DATA, TaskKind, Training, bases_in, task_of
-from .recipe import Arrangement, Cell, RunSettings, Side, with_setting
-from .scale import PLANTED, Choices, at_scale, embedded_part, planted_effects, width_at
-
-
-@dataclass(frozen=True)
-class Request(RunSettings):
-    """One run: a system on a collection in one presentation."""
-
-    system: str
-    base: str
-    seed: int
-    collection: str
+from .recipe import Arrangement, Cell, Request, RunSettings, Side, with_setting
+from .scale import PLANTED, Choices, at_scale, planted_effects, width_at
 
 
 @dataclass(frozen=True)
@@ -123,17 +112,6 @@ def requests_of(cells: Iterable[Cell], choices: Choices) -> dict[Request, frozen
                     request = request_of(side, base, seed, collection)
                     requests[request] = requests.get(request, frozenset()) | {need_of(side)}
     return requests
-
-
-@dataclass(frozen=True)
-class Content:
-    """What a run, a label set or an adapter is, as JSON; the key follows from it."""
-
-    value: dict[str, Any]
-
-    @cached_property
-    def key(self) -> str:
-        return hashlib.blake2b(json.dumps(self.value, sort_keys=True).encode(), digest_size=10).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -310,19 +288,6 @@ def job_of(request: Request, needs: frozenset[Need], choices: Choices) -> Job:
 
 PLANTED_WIDTHS = {"jina": 100, "rank-zephyr": 100}
 """Systems that take the whole pool at once."""
-
-
-def data_of(request: Request, choices: Choices) -> Content:
-    """The collection of a run: the user's, the paper's, or the part of an embedded one that takes its place."""
-    collection, arranged = request.collection, {"arrangement": request.arrangement, "first_stage": request.first_stage}
-    is_other_stage = bool(request.first_stage) and choices.scale.name == "paper"  # made with the data, not by rearranging it
-    if (given := choices.collections.get(collection)) and not is_other_stage:
-        return Content({"collection": given, "part": None, **arranged})
-    if choices.scale.name == "paper":
-        name = f"{collection}-{request.first_stage}" if request.first_stage else collection
-        return Content({"collection": name, "part": None, "arrangement": request.arrangement, "first_stage": ""})
-    name, part, parts = embedded_part(collection)
-    return Content({"collection": name, "part": [part, parts] if choices.scale.is_planted else None, **arranged})
 
 
 def trainings_of(jobs: Iterable[Job]) -> list[TrainingJob]:

@@ -28,9 +28,15 @@ from ..runs.table import Scored
 from ..scoring.rereads import average_reads
 from ..scoring.timing import query_seconds, read_timings
 from ..terms import Array
-from . import studies
-from .collate import WHOLE
-from .derived import derived_name
+from .collate import (
+    WHOLE,
+    first_permutations,
+    first_stage_correlation,
+    first_stage_quality,
+    flips_on_crossing,
+    grade_agreement,
+)
+from .data import derived_name, is_derived
 from .jobs import Job, Need, job_of, need_of, request_of
 from .names import SYSTEMS, task_of
 from .recipe import Side
@@ -43,10 +49,10 @@ class MissingRun(InputError):
 
 
 PER_QUERY: dict[str, Callable[[Scored], float]] = {
-    "first_stage_ndcg@10": studies.first_stage_quality,
-    "first_stage_tau": lambda query: studies.first_stage_correlation(query).forward,
-    "first_stage_tau_random": lambda query: studies.first_stage_correlation(query).random,
-    "grade_agreement": studies.grade_agreement,
+    "first_stage_ndcg@10": first_stage_quality,
+    "first_stage_tau": lambda query: first_stage_correlation(query).forward,
+    "first_stage_tau_random": lambda query: first_stage_correlation(query).random,
+    "grade_agreement": grade_agreement,
 }
 """Measures that only a study has, query by query."""
 
@@ -66,7 +72,7 @@ PER_COLLECTION: dict[str, Callable[[Sequence[Scored]], float]] = {
     "residual_variance": lambda queries: decomposition.variance_components(queries).companion,
     "slot_rms_all": lambda queries: decomposition.slot_profile(queries).rms,
     "slot_rms_gold": lambda queries: decomposition.slot_profile(queries, gold=True).rms,
-    "flips_on_crossing": studies.flips_on_crossing,
+    "flips_on_crossing": flips_on_crossing,
     "silver_beta": lambda queries: silver_beta([3 * query.permuted for query in queries]).beta,
 }
 """Measures that only a study has, one value per collection. Shares are the paper's OLS; an audit prints the unbiased ones."""
@@ -115,9 +121,7 @@ class Library:
         return self._opened.setdefault(run.folder, run)
 
     def _expected(self, job: Job) -> str:
-        value = job.data.value
-        is_derived = value["part"] is not None or value["arrangement"] != "first-stage"
-        return derived_name(job.data) if is_derived else str(value["collection"])
+        return derived_name(job.data) if is_derived(job.data) else str(job.data.value["collection"])
 
     def queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
         """A run's queries under the first M permutations, read out as the side says, each as its K-ensembles."""
@@ -126,7 +130,7 @@ class Library:
     def _read(self, run: Run, side: Side) -> list[Scored]:
         if side.is_reread:
             return self._average_reads(run)
-        stored = [studies.first_permutations(query, side.permutations) for query in run.read_queries()]
+        stored = [first_permutations(query, side.permutations) for query in run.read_queries()]
         return list(side.view.of_all(stored))
 
     def _average_reads(self, run: Run) -> list[Scored]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from ..collection import cache_folder, open_collection
 from ..collection.catalogue import CATALOGUE, how_to_get
@@ -24,8 +23,9 @@ from ..tasks import TASKS, reader_kind
 from ..terms import Collection
 from ..training.plan import make_schedule, resolve_plan
 from ..training.recipe import TrainConfig
-from ..window.prompt import CHARS_PER_TOKEN, shown
-from .jobs import Content, Job, TrainingJob, jobs_of, requests_of, trainings_of
+from ..window.prompt import CHARS_PER_TOKEN
+from .data import shape_of, shape_of_collection
+from .jobs import Job, TrainingJob, jobs_of, requests_of, trainings_of
 from .names import BASES, COLLECTIONS, FIRST_STAGES, PRIVATE, READER_BILLIONS, SYSTEMS, TaskKind, task_of
 from .recipe import Artifact
 from .scale import Choices
@@ -34,36 +34,6 @@ from .work import Stage, Store, train_config
 
 FRAME = 1_100
 """Characters of instruction, rubric and skeleton around the candidates of a window."""
-
-
-class Shape(NamedTuple):
-    """How large a collection is."""
-
-    queries: int
-    pool: float
-    characters: float
-    """Shown of a candidate, on average; the limit where the collection is not here."""
-    is_here: bool
-
-
-@lru_cache(maxsize=256)
-def _shape(collection: str, part: tuple[int, int] | None) -> Shape:
-    try:
-        source = open_collection(collection)
-    except InputError:
-        known = CATALOGUE.get(collection.partition(".")[0])
-        if known is None:
-            return Shape(100, 100, 500, False)
-        parts = known.parts.get(collection.partition(".")[2])
-        return Shape(parts or known.queries, known.pool, known.chars, False)
-    instances = [i for place, i in enumerate(source.instances()) if part is None or place % part[1] == part[0]]
-    texts = [len(shown(c, source.collection.chars)) for i in instances for c in i.pool]
-    return Shape(len(instances), len(texts) / max(len(instances), 1), sum(texts) / max(len(texts), 1), True)
-
-
-def shape_of(data: Content) -> Shape:
-    part = data.value["part"]
-    return _shape(str(data.value["collection"]), None if part is None else (part[0], part[1]))
 
 
 @dataclass(frozen=True)
@@ -108,7 +78,7 @@ class TrainingSize:
 
 def training_size(training: TrainingJob, store: Store) -> TrainingSize:
     config = train_config(training, store.label_folder(training), store.training_folder(training))
-    shape = _shape(training.data, None)
+    shape = shape_of_collection(training.data)
     queries = min(shape.queries, config.queries or shape.queries)
     pool = min(shape.pool, config.pool or shape.pool)
     how = resolve_plan(config, Collection(training.data, training.task))
@@ -129,7 +99,7 @@ def training_size(training: TrainingJob, store: Store) -> TrainingSize:
 
 def _evaluated_queries(config: TrainConfig, steps: int) -> int:
     """Held-out queries that all evaluations of a run score together."""
-    held_out = _shape(config.held_out_data, None).queries if config.held_out_data else config.held_out
+    held_out = shape_of_collection(config.held_out_data).queries if config.held_out_data else config.held_out
     return held_out * (1 + math.ceil(steps / config.evaluate_every) if config.evaluate_every else 1)
 
 
@@ -302,7 +272,7 @@ def missing_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob], choices: C
             missing.append(f"{training.base_name} cannot be trained: {mistake}.")
         else:
             missing += _missing_scorer(training.base, training.base)
-        if not _shape(training.data, None).is_here:
+        if not shape_of_collection(training.data).is_here:
             missing.append(
                 f"{training.data}, to train on, is not on this machine. Get it with: {how_to_get(CATALOGUE[training.data])}"
             )

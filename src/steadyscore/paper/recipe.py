@@ -74,6 +74,16 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class Request(RunSettings):
+    """One run: a system on a collection in one presentation."""
+
+    system: str
+    base: str
+    seed: int
+    collection: str
+
+
+@dataclass(frozen=True)
 class Side(RunSettings):
     """What one run of a cell is, apart from base, seed and collection."""
 

@@ -70,23 +70,6 @@ SCALES: dict[str, Scale] = {
     "paper": Scale("paper", "the paper's models in bfloat16, collections, permutations and seeds: needs GPUs", dtype="bfloat16"),
 }
 
-EMBEDDED: dict[TaskKind, tuple[str, int]] = {
-    "passage_reranking": ("passages", 4),
-    "multidoc_qa": ("multidoc_qa", 3),
-    "response_ranking": ("responses", 5),
-}
-"""The embedded collection of a task, and the parts into which the tiny scale cuts it."""
-CLAIMS = ("climate-fever", "scifact")
-
-
-def embedded_part(collection: str) -> tuple[str, int, int]:
-    """Embedded collection, part and number of parts that take a paper collection's place at the tiny scale."""
-    if collection in CLAIMS:
-        return "claims", CLAIMS.index(collection), len(CLAIMS)
-    name, parts = EMBEDDED[task_of(collection)]
-    members = [c for c in COLLECTIONS if task_of(c) == task_of(collection) and c not in CLAIMS]
-    return name, members.index(collection) % parts, parts
-
 
 @dataclass(frozen=True)
 class Choices:

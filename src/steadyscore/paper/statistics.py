@@ -17,16 +17,25 @@ from ..measures.intervals import mean_interval, median_interval
 from ..measures.pairing import Observation, align, combine, discordance_of
 from ..measures.views import quality_by_permutation
 from ..readers.outputs import compare_on_same_evidence
-from ..studies.width import score_width_effect
 from ..tasks import TASKS
 from ..terms import Array
-from . import studies
-from .collate import Basis, Value, closed_value, extreme_value, lead_value, mean_value, wins_value
-from .derived import derive
-from .jobs import PLACES, Request, data_of, teacher_side
+from ..width import score_width_effect
+from .collate import (
+    Basis,
+    Value,
+    closed_value,
+    equal_quality_example,
+    extreme_value,
+    lead_value,
+    mean_value,
+    slot_preference,
+    wins_value,
+)
+from .data import data_of, derive
+from .jobs import PLACES, teacher_side
 from .library import Library, MissingRun, better_of
 from .names import bases_in, task_of
-from .recipe import Cell, Side, with_setting
+from .recipe import Cell, Request, Side, with_setting
 
 Statistic = Callable[[Cell, Library], Value]
 Pick = Callable[[Sequence[float]], float]
@@ -218,7 +227,7 @@ def preference(cell: Cell, library: Library, kind: str) -> Value:
     for collection in library.choices.members(cell.collections):
         at = replace(cell, collections=collection)
         places = [observations(replace(at, arrangement=place), library)[0] for place in PLACES]
-        counts.append(getattr(studies.slot_preference(*_shared_values(places)), kind))
+        counts.append(getattr(slot_preference(*_shared_values(places)), kind))
     return Value(float(sum(counts)), basis=Basis(0, len(counts), 1, 1), of=len(counts))
 
 
@@ -316,7 +325,7 @@ def example(cell: Cell, library: Library) -> Value:
     cutoff = library.measured(*place).cutoff.value
     if cutoff is None:
         return Value(reason="no cutoff was tuned")
-    orders = studies.equal_quality_example(library.queries(*place), library.readings(*place).outputs, cutoff)
+    orders = equal_quality_example(library.queries(*place), library.readings(*place).outputs, cutoff)
     if orders is None:
         return Value(reason="no query has two orders of equal quality that retain different sets")
     order = orders[int(cell.at) - 1]

@@ -42,8 +42,8 @@ from ..training.objectives import OBJECTIVES, PAPER_RAMP
 from ..training.recipe import TrainConfig, for_objective, read_recipe, to_json
 from ..training.select import copy_selected, read_points, select
 from ..training.train import train
-from .derived import open_data
-from .jobs import Content, Job, Need, Scoring, TrainingJob, any_of, with_kind
+from .data import Content, open_data
+from .jobs import Job, Need, Scoring, TrainingJob, any_of, with_kind
 from .scale import Choices, width_at
 
 Stage = Literal["labels", "train", "score"]
