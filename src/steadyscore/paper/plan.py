@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -38,13 +38,22 @@ FRAME = 1_100
 
 @dataclass(frozen=True)
 class Size:
-    """What a run costs."""
+    """What a run costs, or several."""
 
-    queries: int
-    windows: int
-    tokens: int
-    seconds: float | None
-    cost: float | None
+    queries: int = 0
+    windows: int = 0
+    tokens: int = 0
+    seconds: float | None = 0
+    """None: not known of all."""
+    cost: float | None = None
+    """None: nothing is charged."""
+
+    def __add__(self, other: Size) -> Size:
+        seconds = None if self.seconds is None or other.seconds is None else self.seconds + other.seconds
+        cost = other.cost if self.cost is None else self.cost + (other.cost or 0.0)
+        return Size(
+            self.queries + other.queries, self.windows + other.windows, self.tokens + other.tokens, seconds, cost
+        )  # fmt: skip
 
 
 def size_of(job: Job, price: Price | None = None) -> Size:
@@ -200,9 +209,9 @@ class PlannedRuns:
 
     system: str
     base: str
-    runs: int
-    done: int
-    size: Size
+    runs: int = 0
+    done: int = 0
+    size: Size = Size()
     """Of those that are not done."""
 
 
@@ -222,13 +231,13 @@ class Plan:
 
 def plan_of(artifacts: Iterable[Artifact], choices: Choices, store: Store, price: Price | None = None) -> Plan:
     jobs = jobs_of(requests_of((cell for a in artifacts for cell in a.cells()), choices), choices)
-    groups: dict[tuple[str, str], list[Job]] = {}
+    runs: dict[tuple[str, str], PlannedRuns] = {}
     for job in jobs:
-        groups.setdefault((SYSTEMS[job.request.system].label, job.request.base), []).append(job)
-    runs = [
-        _planned(*names, members, [job for job in members if store.unmet(job, choices)], price)
-        for names, members in groups.items()
-    ]
+        names = (SYSTEMS[job.request.system].label, job.request.base)
+        known = runs.get(names, PlannedRuns(*names))
+        is_todo = bool(store.unmet(job, choices))
+        size = known.size + size_of(job, price) if is_todo else known.size
+        runs[names] = replace(known, runs=known.runs + 1, done=known.done + (not is_todo), size=size)
     trainings, refused = [], []
     for training in trainings_of(jobs):
         try:
@@ -238,21 +247,7 @@ def plan_of(artifacts: Iterable[Artifact], choices: Choices, store: Store, price
     todo = [t for t, is_done, _ in trainings if not is_done]
     missing = [*refused, *missing_of(jobs, todo, choices)]
     pieces = [] if refused else pieces_of(jobs, seconds=lambda stage, work: gpu_seconds(stage, work, store))
-    return Plan(runs, trainings, missing, jobs, pieces)
-
-
-def _planned(system: str, base: str, jobs: Sequence[Job], todo: Sequence[Job], price: Price | None) -> PlannedRuns:
-    sizes = [size_of(job, price) for job in todo]
-    seconds = [size.seconds for size in sizes]
-    costs = [size.cost for size in sizes if size.cost is not None]
-    whole = Size(
-        sum(size.queries for size in sizes),
-        sum(size.windows for size in sizes),
-        sum(size.tokens for size in sizes),
-        sum(s for s in seconds if s is not None) if None not in seconds else None,
-        sum(costs) if costs else None,
-    )
-    return PlannedRuns(system, base, len(jobs), len(jobs) - len(todo), whole)
+    return Plan(list(runs.values()), trainings, missing, jobs, pieces)
 
 
 def missing_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob], choices: Choices) -> list[str]:
@@ -265,17 +260,18 @@ def missing_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob], choices: C
             missing += _missing_scorer(job.request.system, job.scoring.address)
         if job.need.readings:
             missing += _missing_reader(job, choices)
-    for (system, task), folder in _given_adapters(jobs, choices).items():
-        missing += _refused(_check_adapter, system, task, folder)
+    trained = [(job.request, task_of(job.request.collection)) for job in jobs if SYSTEMS[job.request.system].training]
+    given = dict.fromkeys((of.system, task, choices.adapter(of.system, task, of.base, of.seed)) for of, task in trained)
+    for system, task, folder in given:
+        missing += _refused(_check_adapter, system, task, folder) if folder else []
     for training in trainings:
         if mistake := base_address_mistake(training.base):
             missing.append(f"{training.base_name} cannot be trained: {mistake}.")
         else:
             missing += _missing_scorer(training.base, training.base)
         if not shape_of_collection(training.data).is_here:
-            missing.append(
-                f"{training.data}, to train on, is not on this machine. Get it with: {how_to_get(CATALOGUE[training.data])}"
-            )
+            how = how_to_get(CATALOGUE[training.data])
+            missing.append(f"{training.data}, to train on, is not on this machine. Get it with: {how}")
     return list(dict.fromkeys(missing))
 
 
@@ -298,15 +294,6 @@ def _missing_reader(job: Job, choices: Choices) -> list[str]:
         collection = open_collection(str(job.data.value["collection"])).collection
         missing += [f"{COLLECTIONS[job.request.collection]}: {said}" for said in _refused(reader_kind, TASKS[collection.task])]
     return missing
-
-
-def _given_adapters(jobs: Sequence[Job], choices: Choices) -> dict[tuple[str, TaskKind], str]:
-    folders = {}
-    for asked in (job.request for job in jobs if SYSTEMS[job.request.system].training):
-        task = task_of(asked.collection)
-        if folder := choices.adapter(asked.system, task, asked.base, asked.seed):
-            folders[asked.system, task] = folder
-    return folders
 
 
 def _check_adapter(system: str, task: TaskKind, folder: str) -> None:
@@ -335,10 +322,8 @@ def _missing_collection(job: Job, choices: Choices) -> str:
 def _missing_scorer(name: str, address: str) -> list[str]:
     if not address:
         return [f"{name} has no address. Name one: --system {name}=ADDRESS, for example openai:MODEL@URL."]
-    try:
-        check_address(address)
-    except SteadyscoreError as error:
-        return [str(error)]
+    if refused := _refused(check_address, address):
+        return refused
     if address.partition(":")[0] not in ("hf", address) or "+" in address or Path(address.removeprefix("hf:")).exists():
         return []
     how = fetch_command(address)

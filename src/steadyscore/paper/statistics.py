@@ -17,9 +17,9 @@ from ..measures.intervals import mean_interval, median_interval
 from ..measures.pairing import Observation, align, combine, discordance_of
 from ..measures.views import quality_by_permutation
 from ..readers.outputs import compare_on_same_evidence
+from ..studies.width import score_width_effect
 from ..tasks import TASKS
 from ..terms import Array
-from ..width import score_width_effect
 from .collate import (
     Basis,
     Value,
@@ -157,9 +157,9 @@ def size(cell: Cell, library: Library) -> Value:
 # -- studies
 
 
-def _places(cell: Cell, library: Library) -> list[tuple[Side, str, int, str]]:
-    """Every run of a cell with one side."""
-    side = library.side(cell.sides()[0][1])
+def _places(cell: Cell, library: Library, side: Side | None = None) -> list[tuple[Side, str, int, str]]:
+    """Every run of a side of a cell; of the first, where none is named."""
+    side = library.side(side or cell.side())
     return [
         (replace(side, collections=collection, seeds=()), base, seed, collection)
         for base in bases_in(cell.base)
@@ -194,12 +194,10 @@ def width_effect(cell: Cell, library: Library) -> Value:
     """Score-level width effect of the cell's system against itself at width 1; of the second term, subtracted."""
     total: dict[str, float] = {}
     for sign, side in cell.sides():
-        scaled = library.side(side)
-        for collection in library.choices.members(cell.collections):
-            at = replace(scaled, collections=collection, seeds=())
-            wide = library.queries(at, cell.base, scaled.seeds[0], collection)
-            alone = library.queries(replace(at, width=1, permutations=1), cell.base, scaled.seeds[0], collection)
-            total[collection] = total.get(collection, 0.0) + sign * score_width_effect(wide, alone)
+        for at, *rest, collection in _places(cell, library, side):
+            alone = library.queries(replace(at, width=1, permutations=1), *rest, collection)
+            effect = score_width_effect(library.queries(at, *rest, collection), alone)
+            total[collection] = total.get(collection, 0.0) + sign * effect
     shift = mean_interval([[value] for value in total.values()], scheme="collections", draws=cell.draws, method=library.method)
     many = len(total) > 1
     return Value(shift.value, shift.low if many else None, shift.high if many else None, basis=Basis(0, len(total), 1, 1))
@@ -278,22 +276,15 @@ def leader_reversals(cell: Cell, library: Library) -> Value:
 
 def same_evidence(cell: Cell, library: Library) -> Value:
     """Flip of the rival minus that of the cell's system, where both showed the reader the same candidates."""
-    reductions, shares, queries = [], [], 0
-    for collection in library.choices.members(cell.collections):
-        sides = []
-        for system in (cell.rivals[0], cell.system):
-            side = library.side(replace(cell.sides()[0][1], system=system))
-            place = (replace(side, collections=collection, seeds=()), cell.base, side.seeds[0], collection)
-            sides.append((library.queries(*place), library.readings(*place).outputs))
-        task = TASKS[library.run(*place).record.task]
-        matched = compare_on_same_evidence(task, sides[0], sides[1], EVIDENCE)
-        queries += matched.queries
-        shares.append(np.nan if matched.share is None else matched.share)
-        reductions.append(np.nan if matched.reduction is None else matched.reduction)
-    values = shares if cell.second == "share" else reductions
+    before, after = (_places(cell, library, cell.side(system=system)) for system in (cell.rivals[0], cell.system))
+    matched = []
+    for places in zip(before, after, strict=True):
+        one, other = ((library.queries(*place), library.readings(*place).outputs) for place in places)
+        matched.append(compare_on_same_evidence(TASKS[library.run(*places[0]).record.task], one, other, EVIDENCE))
+    values = np.array([getattr(each, cell.second) for each in matched], float)
     if np.isnan(values).all():
         return Value(reason="no query has the same evidence under every permutation")
-    return Value(float(np.nanmean(values)), basis=Basis(queries, len(values), 1, 1))
+    return Value(float(np.nanmean(values)), basis=Basis(sum(each.queries for each in matched), len(values), 1, 1))
 
 
 def teacher_correlation(cell: Cell, library: Library) -> Value:
