@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from steadyscore.paper.artifacts import ARTIFACTS
-from steadyscore.paper.jobs import jobs_of, requests_of, training_job, trainings_of
+from steadyscore.paper.jobs import TrainingJob, jobs_of, requests_of, trainings_of
 from steadyscore.paper.names import SYSTEMS
 from steadyscore.paper.plan import training_size
 from steadyscore.paper.scale import choices_from
@@ -19,7 +19,7 @@ STUDENTS = [name for name, system in SYSTEMS.items() if system.training]
 
 def a_config(name, scale="laptop", task="passage_reranking", **given):
     choices = choices_from(scale, **given)
-    job = training_job(name, SYSTEMS[name].training, "qwen3-4b", 43, task, choices)
+    job = TrainingJob(SYSTEMS[name].training, name, "qwen3-4b", task, 43, choices)
     return train_config(job, Path("labels"), Path("out"))
 
 

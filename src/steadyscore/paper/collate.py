@@ -128,7 +128,7 @@ def closed_value(single: Value, x: Value, oc: Value) -> Value:
 
 def lead_on_every_seed(rows: Sequence[Sequence[float]], better: Better, margin: float) -> int | None:
     """The row that is ahead of every other on every seed, and in the mean by more than `margin` (Table 1's rule)."""
-    return _lead(rows, better, lambda best, others: (best > others).all() and (_distances(best, others) > margin).all())
+    return _lead(rows, better, lambda best, others: bool((best > others).all() and (_distances(best, others) > margin).all()))
 
 
 def lead_beyond_seed_spread(rows: Sequence[Sequence[float]], better: Better) -> int | None:

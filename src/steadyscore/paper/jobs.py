@@ -14,9 +14,9 @@ from ..scoring.config import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..terms import Perturbation
 from ..training.objectives import OBJECTIVES
-from .data import Content, data_of, embedded_part
+from .data import EMBEDDED, Content, data_of
 from .names import BASES, SYSTEMS, TRAINING_DATA, TaskKind, Training, bases_in, task_of
-from .recipe import Arrangement, Cell, Request, RunSettings, Side, with_setting
+from .recipe import Arrangement, Cell, Request, RunSettings, Side
 from .scale import PLANTED, Choices, at_scale, planted_effects, width_at
 
 
@@ -69,7 +69,7 @@ def _sides(cell: Cell) -> Iterator[Side]:
     elif cell.statistic in ("primacy", "u_shape"):
         yield from (replace(side, arrangement=place) for side in own for place in PLACES)
     elif cell.statistic == "setting_leads":
-        yield from (with_setting(side, cell.second, value) for side in own for value in cell.rivals)
+        yield from (cell.side(**{cell.second: value}) for value in cell.rivals)
     else:
         yield from own
         yield from (cell.side(system=rival) for rival in cell.rivals)
@@ -83,9 +83,8 @@ PLACES: tuple[Arrangement, ...] = ("top", "middle", "bottom")
 def _taught(cell: Cell) -> Iterator[Side]:
     """Students, and their teachers on held-out training pools."""
     for student in cell.rivals or (cell.system,):
-        side = cell.sides()[0][1]
-        yield replace(side, system=student)
-        yield teacher_side(replace(side, system=student))
+        yield cell.side(system=student)
+        yield teacher_side(cell.side(system=student))
 
 
 def teacher_side(student: Side) -> Side:
@@ -121,13 +120,27 @@ class TrainingJob:
     training: Training
     system: str
     base_name: str
-    base: str
-    """Address of the base."""
     task: TaskKind
-    data: str
     seed: int
-    teacher: Scoring
     choices: Choices
+
+    @property
+    def base(self) -> str:
+        """Address of the base."""
+        return self.choices.base_address(self.base_name)
+
+    @property
+    def data(self) -> str:
+        """The collection that it learns from."""
+        return TRAINING_DATA[self.task] if self.choices.scale.name == "paper" else EMBEDDED[self.task][0]
+
+    @cached_property
+    def teacher(self) -> Scoring:
+        """What scores the labels: another base, a trained system, or its own base as it is."""
+        name, of = self.training.teacher, ANY_OF[self.task]
+        if name in SYSTEMS:
+            return scoring_of(name, self.base_name, self.seed, of, self.choices)
+        return scoring_of("off-the-shelf", name or self.base_name, 0, of, self.choices)
 
     @property
     def described(self) -> str:
@@ -142,7 +155,7 @@ class TrainingJob:
     @cached_property
     def labels(self) -> Content:
         orders = self.training.labelled_orders or self.training.teacher_orders
-        width = width_at(self.training.label_width, any_of(self.task), self.choices.scale)
+        width = width_at(self.training.label_width, ANY_OF[self.task], self.choices.scale)
         return Content({"teacher": self.teacher.value, "data": self.data, "orders": orders, "width": width, **self._cut})
 
     @cached_property
@@ -189,7 +202,7 @@ def scoring_of(system: str, base: str, seed: int, collection: str, choices: Choi
         return Scoring({"address": address}, address)
     if folder := choices.adapter(system, task_of(collection), base, seed):
         return Scoring({"address": f"{address}+{folder}"}, f"{with_kind(address)}+{folder}")
-    job = training_job(system, known.training, base, seed, task_of(collection), choices)
+    job = TrainingJob(known.training, system, base, task_of(collection), seed, choices)
     scored_by = {"base": address} if address != job.base else {}
     return Scoring({"adapter": job.content.value, "checkpoint": CHECKPOINT} | scored_by, address, job)
 
@@ -198,20 +211,8 @@ CHECKPOINT = "highest held-out quality"
 """Which of an adapter's checkpoints scores, where anything was held out."""
 
 
-def training_job(system: str, training: Training, base: str, seed: int, task: TaskKind, choices: Choices) -> TrainingJob:
-    of = any_of(task)
-    data = TRAINING_DATA[task] if choices.scale.name == "paper" else embedded_part(of)[0]
-    teacher = training.teacher
-    if teacher in BASES:
-        taught_by = scoring_of("off-the-shelf", str(teacher), 0, of, choices)
-    else:
-        taught_by = scoring_of(teacher or "off-the-shelf", base, seed if teacher else 0, of, choices)
-    return TrainingJob(training, system, base, choices.base_address(base), task, data, seed, taught_by, choices)
-
-
-def any_of(task: TaskKind) -> str:
-    """Some collection of a task."""
-    return {"passage_reranking": "dl19", "multidoc_qa": "hotpotqa", "response_ranking": "rewardbench2"}[task]
+ANY_OF: dict[TaskKind, str] = {"passage_reranking": "dl19", "multidoc_qa": "hotpotqa", "response_ranking": "rewardbench2"}
+"""Some collection of a task."""
 
 
 def with_kind(address: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from ..measures.intervals import Scheme
 from ..measures.views import ScoreView
@@ -222,12 +222,3 @@ class Artifact:
 def panels(name: str, title: str, basis: str, *blocks: Block, notes: tuple[str, ...] = ()) -> Artifact:
     """A table or figure of several blocks."""
     return Artifact(name, title, basis, blocks, notes)
-
-
-S = TypeVar("S", bound=Side)
-
-
-def with_setting(side: S, setting: str, value: str) -> S:
-    """A side or a cell with one setting changed, by its name."""
-    change: dict[str, Any] = {setting: value}
-    return replace(side, **change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from .data import data_of, derive
 from .jobs import PLACES, teacher_side
 from .library import Library, MissingRun, better_of
 from .names import bases_in, task_of
-from .recipe import Cell, Request, Side, with_setting
+from .recipe import Cell, Request, Side
 
 Statistic = Callable[[Cell, Library], Value]
 Pick = Callable[[Sequence[float]], float]
@@ -109,11 +109,10 @@ def leads(cell: Cell, library: Library) -> Value:
 
 def setting_leads(cell: Cell, library: Library) -> Value:
     """Collections on which a readout or a placeholder is the best; `rivals` are the other values of the setting `second`."""
-    variants = []
-    for value in dict.fromkeys((getattr(cell, cell.second), *cell.rivals)):
-        at = with_setting(replace(cell, rivals=()), cell.second, value)
-        variants += [replace(o, system=value) for o in observations(at, library)]
-    own = str(getattr(cell, cell.second))
+    variants, own = [], str(getattr(cell, cell.second))
+    for value in dict.fromkeys((own, *cell.rivals)):
+        change: dict[str, Any] = {"rivals": (), cell.second: value}
+        variants += [replace(o, system=value) for o in observations(replace(cell, **change), library)]
     return lead_value(variants, list(dict.fromkeys(o.system for o in variants)), own, better_of(cell.measure))
 
 
@@ -194,10 +193,10 @@ def width_effect(cell: Cell, library: Library) -> Value:
     """Score-level width effect of the cell's system against itself at width 1; of the second term, subtracted."""
     total: dict[str, float] = {}
     for sign, side in cell.sides():
-        for at, *rest, collection in _places(cell, library, side):
-            alone = library.queries(replace(at, width=1, permutations=1), *rest, collection)
-            effect = score_width_effect(library.queries(at, *rest, collection), alone)
-            total[collection] = total.get(collection, 0.0) + sign * effect
+        for at, base, seed, collection in _places(cell, library, side):
+            wide = library.queries(at, base, seed, collection)
+            alone = library.queries(replace(at, width=1, permutations=1), base, seed, collection)
+            total[collection] = total.get(collection, 0.0) + sign * score_width_effect(wide, alone)
     shift = mean_interval([[value] for value in total.values()], scheme="collections", draws=cell.draws, method=library.method)
     many = len(total) > 1
     return Value(shift.value, shift.low if many else None, shift.high if many else None, basis=Basis(0, len(total), 1, 1))
@@ -298,7 +297,7 @@ def teacher_correlation(cell: Cell, library: Library) -> Value:
 
 def teacher_figure(cell: Cell, library: Library) -> Value:
     """A figure of the teacher of the cell's student, on held-out training pools."""
-    side = teacher_side(cell.sides()[0][1])
+    side = teacher_side(cell.side())
     at = replace(cell, system=side.system, base=side.base, collections=side.collections)
     return mean_value(observations(at, library), "queries")
 

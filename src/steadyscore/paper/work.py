@@ -43,7 +43,7 @@ from ..training.recipe import TrainConfig, for_objective, read_recipe, to_json
 from ..training.select import copy_selected, read_points, select
 from ..training.train import train
 from .data import Content, open_data
-from .jobs import Job, Need, Scoring, TrainingJob, any_of, with_kind
+from .jobs import ANY_OF, Job, Need, Scoring, TrainingJob, with_kind
 from .scale import Choices, width_at
 
 Stage = Literal["labels", "train", "score"]
@@ -295,7 +295,7 @@ def train_config(training: TrainingJob, labels: Path, out: Path, weight: float |
     how, scale = training.training, training.choices.scale
     recipe = read_recipe(training.task) if scale.name == "paper" else {}
     start = make_config(for_objective(recipe, how.objective))
-    width = width_at(how.width, any_of(training.task), scale)
+    width = width_at(how.width, ANY_OF[training.task], scale)
     changes: dict[str, Any] = {
         "base": training.base,
         "data": training.data,
