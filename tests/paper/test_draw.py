@@ -6,8 +6,8 @@ import pytest
 
 from steadyscore.paper.artifacts import ARTIFACTS
 from steadyscore.paper.collate import Value
-from steadyscore.paper.draw import drawing
 from steadyscore.paper.layout import Filled, Grid
+from steadyscore.paper.render import drawing
 
 pytest.importorskip("matplotlib")
 

@@ -22,13 +22,12 @@ from ..report.templating import render
 from ..terms import Collection, JsonObject
 from ..training.plan import resolve_plan
 from .artifacts import ARTIFACTS
-from .draw import panels_of
 from .jobs import Scoring, TrainingJob, jobs_of, requests_of, scoring_of
 from .layout import Filled, fill
 from .library import Library
 from .names import BASES, SYSTEMS
 from .recipe import Artifact
-from .render import Shown, to_csv, to_latex
+from .render import Shown, panels_of, to_csv, to_latex
 from .scale import Choices
 from .work import Store, reader_name, selection_words, train_config
 

@@ -1,4 +1,4 @@
-"""A filled artifact as tables, and these as text, HTML, LaTeX, Markdown, JSON, or CSV with a row for every cell."""
+"""A filled artifact in every form: text, HTML, LaTeX, Markdown, JSON, CSV with a row for every cell, and drawings as SVG."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..machine.extras import check_installed
+import numpy as np
+
+from ..machine.extras import absent_modules, check_installed
 from ..report import templating
+from ..report.figures import FAINT, INK, Style, choose_styles, draw_svg
 from ..results import latex as booktabs
 from ..results import render as tables
 from ..results.figure import Figure
 from ..results.table import Cell, Column, Note, Row, Table, with_notes
-from .draw import panels_of
+from .collate import Value
 from .layout import Entry, Filled, Grid, column_key
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Shown(NamedTuple):
@@ -100,3 +106,161 @@ FORMATS: dict[str, Callable[[Filled, Shown], str]] = {
     "text": to_text, "html": to_html, "latex": to_latex, "csv": to_csv,
     "markdown": partial(_with_remarks, tables.to_markdown), "json": partial(_with_remarks, tables.to_json),
 }  # fmt: skip
+
+
+# -- drawings
+
+PLANTED = "planted graders: the shape, not a result"
+"""What a figure says that no model made."""
+CHANGE = "#d55e00"
+"""Of what two orders decide differently."""
+FEW = 8
+"""The most points that leave room for the cells under them."""
+
+
+class Panel(NamedTuple):
+    """A block, its drawing where it has one, and what the legend of the drawing names; boxes and chips name it themselves."""
+
+    grid: Grid
+    svg: str
+    drawn: list[str]
+    styles: dict[str, Style]
+
+
+def panels_of(filled: Filled) -> list[Panel]:
+    panels = []
+    for grid in filled.grids:
+        svg = drawing(grid, filled) if grid.block.draw else ""
+        drawn = series_of(grid) if svg and grid.block.draw not in ("boxes", "chips") else []
+        panels.append(Panel(grid, svg, drawn, choose_styles(drawn)))
+    return panels
+
+
+def drawing(grid: Grid, filled: Filled) -> str:
+    """A panel as an SVG element; empty where matplotlib is not installed or nothing is there to draw."""
+    if absent_modules(("matplotlib",)) or not any(value.value is not None for row in grid.values for value in row):
+        return ""
+    title = f"{filled.artifact.number} {grid.block.title}".strip()
+    look = choose_styles(series_of(grid))
+    kind = grid.block.draw or "lines"
+    paint = {"lines": _lines, "points": _points, "boxes": _boxes, "chips": _chips}[kind]
+
+    def paint_and_say(ax: Axes) -> None:
+        paint(ax, grid, look)
+        if filled.is_planted:
+            ax.set_title(PLANTED, loc="right", fontsize=7.5, color=FAINT)
+
+    height = {"boxes": 0.9 + 0.34 * len(grid.block.rows), "chips": 0.9 + 0.5 * len(grid.block.rows)}.get(kind, 3.0)
+    return draw_svg(title, paint_and_say, description=describe_panel(grid, filled), height=height)
+
+
+def series_of(grid: Grid) -> list[str]:
+    """What a panel tells apart by colour and shape: its rows; its columns, where the rows are places on the x axis."""
+    has_places = grid.block.draw == "points" and bool(grid.block.cell(0, 0).at)
+    return [line.label for line in (grid.block.columns if has_places else grid.block.rows)]
+
+
+def describe_panel(grid: Grid, filled: Filled) -> str:
+    """What the panel shows, for readers that cannot see it: the first and last value of every series."""
+    lines = []
+    for r, (line, entries) in enumerate(grid.rows):
+        numbers = [entry.value.value for entry in entries if entry.value.value is not None]
+        if grid.block.draw == "chips":
+            lines.append(f"{line.label}: {', '.join(_facts(grid, r))}")
+        elif numbers:
+            lines.append(f"{line.label}: {numbers[0]:.3f}" + (f" to {numbers[-1]:.3f}" if len(numbers) > 1 else ""))
+    said = f" {PLANTED[0].upper()}{PLANTED[1:]}." if filled.is_planted else ""
+    return f"{grid.block.axes[1]} against {grid.block.axes[0]}. " + "; ".join(lines) + f".{said}"
+
+
+def _bar(values: list[Value]) -> np.ndarray | None:
+    """Intervals as the lengths of error bars, nothing where a value has none; None where no value has one."""
+    if all(value.low is None for value in values):
+        return None
+    numbers = [value.value or 0.0 for value in values]
+    below = [0.0 if v.low is None else x - v.low for x, v in zip(numbers, values, strict=True)]
+    above = [0.0 if v.high is None else v.high - x for x, v in zip(numbers, values, strict=True)]
+    return np.maximum([below, above], 0)
+
+
+def _lines(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
+    """A series per row over the places of the columns, with 95 % intervals."""
+    places: dict[float, str] = {}
+    for line, entries in grid.rows:
+        points = [(e.cell.at, e.value) for e in entries if e.value.value is not None and e.cell.at]
+        if points:
+            x, values = [at for at, _ in points], [value for _, value in points]
+            ax.errorbar(
+                x, [float(v.value or 0.0) for v in values], _bar(values),
+                color=look[line.label].colour, marker=look[line.label].marker, markersize=4.5, linewidth=1.5, elinewidth=0.8,
+            )  # fmt: skip
+            places |= {at: f"{at:g}" if at < 1_000 else f"{at:,.0f}" for at in x}
+    ax.set_xlabel(grid.block.axes[0])
+    ax.set_ylabel(grid.block.axes[1])
+    if max(places, default=0) > 1_000:
+        ax.set_xscale("log")
+        ax.minorticks_off()
+    ax.set_xticks(list(places), list(places.values()))
+
+
+def _points(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
+    """A point per row: the first column across, the second up; or, with places on the rows, every column over them.
+
+    Under a point that averages several bases and collections are these; bars are 95 % intervals.
+    """
+    styles: list[dict[str, Any]] = [
+        {"color": style.colour, "marker": style.marker, "linestyle": "none", "elinewidth": 0.8} for style in look.values()
+    ]
+    for r, values in enumerate(grid.values):
+        if at := grid.block.cell(r, 0).at:
+            for style, value in zip(styles, values, strict=True):
+                if value.value is not None:
+                    ax.errorbar(at, value.value, _bar([value]), markersize=6, **style)
+            continue
+        x, y = values[:2]
+        if x.value is None or y.value is None:
+            continue
+        if len(x.parts) == len(y.parts) > 1 and len(grid.values) <= FEW:
+            ax.plot(x.parts, y.parts, styles[r]["marker"], color=styles[r]["color"], markersize=2, alpha=0.3)
+        ax.errorbar(x.value, y.value, _bar([y]), _bar([x]), markersize=7, **styles[r])
+    ax.margins(0.08)
+    ax.set_xlabel(grid.block.axes[0])
+    ax.set_ylabel(grid.block.axes[1])
+
+
+def _chips(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
+    """A chip per document, at one place in all rows: filled where retained, dotted where not, coloured where the rows differ."""
+    kept = np.array([next(value.parts for value in values if value.parts) for values in grid.values])
+    differs, places = (kept != kept[0]).any(axis=0), max(kept.shape[1], 24)
+    for r, line in enumerate(grid.block.rows):
+        for is_kept in (True, False):
+            for colour, chosen in ((INK, ~differs), (CHANGE, differs)):
+                x = np.flatnonzero((kept[r] == is_kept) & chosen)
+                fill, edge = (colour, "solid") if is_kept else ("none", "dotted")
+                side = 190 / places  # points
+                ax.scatter(x, np.full(len(x), r), side**2, marker="s", facecolors=fill, edgecolors=colour, linestyles=edge)
+        ax.text(-0.5, r - 0.3, f"{line.label}: {', '.join(_facts(grid, r)[:3])}", fontsize=7.5)
+    ax.set_xlim(-1, places)
+    ax.set_ylim(len(kept) - 0.6, -0.7)
+    ax.set_axis_off()
+
+
+def _facts(grid: Grid, row: int) -> list[str]:
+    """The cells of a row that are not drawn as chips, each with its column's name."""
+    _, entries = grid.rows[row]
+    return [f"{line.label} {e.printed()}" for line, e in zip(grid.block.columns, entries, strict=True) if not e.value.parts]
+
+
+def _boxes(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
+    """A box per row: the means of collections and bases that its first value averages, the mean as a diamond."""
+    firsts = [(line.label, values[0]) for line, values in zip(grid.block.rows, grid.values, strict=True)]
+    rows = [(name, value.value, value.parts) for name, value in firsts if value.value is not None]
+    boxes = [list(parts) or [mean] for _, mean, parts in rows]
+    ink: dict[str, Any] = {part: {"color": INK} for part in ("boxprops", "whiskerprops", "capprops", "medianprops")}
+    dots: dict[str, Any] = {"marker": "o", "markersize": 3, "markeredgecolor": FAINT}
+    names = [name for name, _, _ in rows]
+    ax.boxplot(boxes, orientation="horizontal", tick_labels=names, widths=0.55, flierprops=dots, **ink)
+    for place, (name, mean, _) in enumerate(rows, start=1):
+        ax.plot(mean, place, marker="D", color=look[name].colour, markersize=5)
+    ax.invert_yaxis()
+    ax.set_xlabel(grid.block.axes[0])
