@@ -10,7 +10,7 @@ from steadyscore.measures.registry import MEASURES
 from steadyscore.paper.artifacts import ARTIFACTS, artifact_of
 from steadyscore.paper.gallery import index_table
 from steadyscore.paper.jobs import jobs_of, requests_of
-from steadyscore.paper.layout import column_key, paper_values
+from steadyscore.paper.layout import paper_values
 from steadyscore.paper.library import PER_COLLECTION, PER_QUERY
 from steadyscore.paper.names import BASES as KNOWN_BASES
 from steadyscore.paper.names import COLLECTIONS, GROUPS, SYSTEMS, bases_in
@@ -68,7 +68,7 @@ def test_every_setting_of_a_cell_is_one_that_exists(artifact):
 def test_rows_and_columns_of_a_block_have_names_of_their_own(artifact):
     assert len({block.title for block in artifact.blocks}) == len(artifact.blocks)
     for block in artifact.blocks:
-        keys = [column_key(block, column) for column in range(len(block.columns))]
+        keys = [column.key for column in block.columns]
         assert len(set(keys)) == len(keys)
         assert len({row.label for row in block.rows}) == len(block.rows)
 
@@ -79,7 +79,7 @@ def test_every_value_of_the_paper_belongs_to_a_cell():
         for title, rows in blocks.items():
             block = titles[title]
             assert set(rows) <= {row.label for row in block.rows}
-            keys = {column_key(block, column) for column in range(len(block.columns))}
+            keys = {column.key for column in block.columns}
             assert all(set(columns) <= keys for columns in rows.values())
 
 

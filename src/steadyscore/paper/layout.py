@@ -158,9 +158,9 @@ class Grid:
         """What the cells are made from: each basis with its cells, named by column where few, else counted."""
         places: dict[Basis, list[str]] = {}
         for line, entries in self.rows:
-            for column, entry in enumerate(entries):
+            for column, entry in zip(self.block.columns, entries, strict=True):
                 if entry.value.value is not None:
-                    places.setdefault(entry.value.basis, []).append(f"{line.label} × {column_key(self.block, column)}")
+                    places.setdefault(entry.value.basis, []).append(f"{line.label} × {column.key}")
         return [
             f"{basis_text(basis)}: {'; '.join(cells) if len(cells) <= 2 else f'{len(cells)} cells'}"
             for basis, cells in places.items()
@@ -220,23 +220,16 @@ class Filled:
 
 def fill(artifact: Artifact, library: Library) -> Filled:
     """Compute every cell of an artifact from finished runs."""
-    printed_there = paper_values().get(artifact.name, {})
-    grids = []
+    grids, choices = [], library.choices
     for block in artifact.blocks:
-        values = tuple(
-            tuple(value_of(block.cell(row, column), library) for column in range(len(block.columns)))
-            for row in range(len(block.rows))
-        )
-        paper = _paper_cells(block, printed_there.get(block.title, {}))
-        of_others = {place for place in paper if _left_out([block.cell(*place)], library.choices)}
-        elsewhere = _printed_elsewhere() if of_others else {}
-        paper = {
-            place: text
-            for place, printed in paper.items()
-            if (text := elsewhere.get(_content(block.cell(*place), PUBLIC), "") if place in of_others else printed)
-        }
+        columns = range(len(block.columns))
+        values = tuple(tuple(value_of(block.cell(r, c), library) for c in columns) for r in range(len(block.rows)))
+        paper = _paper_cells(artifact, block)
+        for place in paper:
+            if _left_out([cell := block.cell(*place)], choices):  # what the paper prints is of other collections
+                paper[place] = _printed_elsewhere().get(_content(cell, PUBLIC), "")
         grids.append(Grid(block, values, bold_cells(block, values, library), paper))
-    choices, absent = library.choices, _left_out(artifact.cells(), library.choices)
+    absent = _left_out(artifact.cells(), choices)
     return Filled(artifact, tuple(grids), choices.scale.name, choices.is_planted, absent, library.method)
 
 
@@ -270,7 +263,7 @@ def _printed_elsewhere() -> dict[str, str]:
     printed: dict[str, str] = {}
     for artifact in ARTIFACTS.values():
         for block in artifact.blocks:
-            for place, text in _paper_cells(block, paper_values().get(artifact.name, {}).get(block.title, {})).items():
+            for place, text in _paper_cells(artifact, block).items():
                 if (cell := block.cell(*place)).collections == PUBLIC:
                     content = _content(cell, PUBLIC)
                     printed[content] = max(printed.get(content, ""), text, key=len)
@@ -284,18 +277,14 @@ def paper_values() -> dict[str, dict[str, dict[str, dict[str, str]]]]:
     return values
 
 
-def column_key(block: Block, column: int) -> str:
-    """A column's name, with the heading it shares where it has one."""
-    line = block.columns[column]
-    return f"{line.group}: {line.label}" if line.group else line.label
-
-
-def _paper_cells(block: Block, rows: Mapping[str, Mapping[str, str]]) -> dict[tuple[int, int], str]:
+def _paper_cells(artifact: Artifact, block: Block) -> dict[tuple[int, int], str]:
+    """(row, column) -> what the paper prints there."""
+    rows = paper_values().get(artifact.name, {}).get(block.title, {})
     return {
-        (r, c): rows[row.label][key]
+        (r, c): rows[row.label][column.key]
         for r, row in enumerate(block.rows)
-        for c in range(len(block.columns))
-        if row.label in rows and (key := column_key(block, c)) in rows[row.label]
+        for c, column in enumerate(block.columns)
+        if column.key in rows.get(row.label, {})
     }
 
 
@@ -303,16 +292,13 @@ def _paper_cells(block: Block, rows: Mapping[str, Mapping[str, str]]) -> dict[tu
 
 
 def bold_cells(block: Block, values: Sequence[Sequence[Value]], library: Library) -> frozenset[tuple[int, int]]:
-    """The cells that the block's rule marks, column by column (or row by row) among the lines it compares."""
-    if not block.bold:
-        return frozenset()
-    by_rows = block.bold_over == "rows"
+    """The cells that the block's rule marks, column by column among its rival rows, or row by row among its rival columns."""
+    by_rows = any(line.is_rival for line in block.rows)
     rivals = [i for i, line in enumerate(block.rows if by_rows else block.columns) if line.is_rival]
     bold = set()
-    for other in range(len(block.columns if by_rows else block.rows)):
+    for other in range(len(block.columns if by_rows else block.rows) if block.bold else 0):
         places = [(rival, other) if by_rows else (other, rival) for rival in rivals]
-        lead = _lead(block, places, values, library)
-        if lead is not None:
+        if (lead := _lead(block, places, values, library)) is not None:
             bold.add(places[lead])
     return frozenset(bold)
 
@@ -328,10 +314,9 @@ def _lead(block: Block, places: list[tuple[int, int]], values: Sequence[Sequence
     if block.bold == "seed_spread":
         return lead_beyond_seed_spread(rows, better)
     try:
-        margin = max(permutation_range_of(block.cell(*place), library) for place in places)
+        return lead_on_every_seed(rows, better, max(permutation_range_of(block.cell(*place), library) for place in places))
     except InputError:
         return None
-    return lead_on_every_seed(rows, better, margin)
 
 
 def permutation_range_of(cell: Cell, library: Library) -> float:

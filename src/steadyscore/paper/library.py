@@ -37,7 +37,7 @@ from .collate import (
     grade_agreement,
 )
 from .data import derived_name, is_derived
-from .jobs import Job, Need, job_of, need_of, request_of
+from .jobs import Need, job_of, need_of, request_of
 from .names import SYSTEMS, task_of
 from .recipe import Side
 from .scale import Choices, at_scale
@@ -87,11 +87,6 @@ def better_of(name: str) -> str:
     return MEASURES[name].better if name in MEASURES else BETTER.get(name, "neither")
 
 
-def needs_cutoff(name: str) -> bool:
-    known = MEASURES.get(name.removeprefix("floor:"))
-    return known is not None and "cutoff" in known.needs
-
-
 class Library:
     """What the store holds, for the cells of a scale."""
 
@@ -105,41 +100,33 @@ class Library:
     def side(self, side: Side) -> Side:
         return at_scale(side, self.choices)
 
-    def job(self, side: Side, base: str, seed: int, collection: str) -> Job:
-        return job_of(request_of(side, base, seed, collection), frozenset({need_of(side)}), self.choices)
-
     def _run(self, side: Side, base: str, seed: int, collection: str) -> Run:
         """The complete run of a side, of the store or of the user."""
-        job = self.job(side, base, seed, collection)
-        given = self.choices.run(side.system, base, seed, collection)
-        stored = (self.store.find_run(job.content, need, self.choices) for need in (job.need, Need(side.permutations)))
-        run = fitting_run(Path(given), self._expected(job)) if given else next(filter(None, stored), None)
+        job = job_of(request_of(side, base, seed, collection), frozenset({need_of(side)}), self.choices)
+        run: Run | None
+        if given := self.choices.run(side.system, base, seed, collection):
+            run = fitting_run(Path(given), derived_name(job.data) if is_derived(job.data) else str(job.data.value["collection"]))
+        else:
+            needs = (job.need, Need(side.permutations))
+            run = next(filter(None, (self.store.find_run(job.content, need, self.choices) for need in needs)), None)
         if run is None:
             raise MissingRun(f"{_name(side, base, seed, collection)} is not scored yet.")
         if other := other_task(run.record.fingerprint.keys):
             raise MissingRun(f"{run.folder} was scored by {other}. Name a run or an adapter of this task.")
         return self._opened.setdefault(run.folder, run)
 
-    def _expected(self, job: Job) -> str:
-        return derived_name(job.data) if is_derived(job.data) else str(job.data.value["collection"])
-
     def queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
         """A run's queries under the first M permutations, read out as the side says, each as its K-ensembles."""
         return self._queries_of(self.run(side, base, seed, collection), replace(side, collections=""))
 
     def _read(self, run: Run, side: Side) -> list[Scored]:
-        if side.is_reread:
-            return self._average_reads(run)
-        stored = [first_permutations(query, side.permutations) for query in run.read_queries()]
-        return list(side.view.of_all(stored))
-
-    def _average_reads(self, run: Run) -> list[Scored]:
-        """The mean of the reads of every query, judged as in the run."""
+        if not side.is_reread:
+            return list(side.view.of_all([first_permutations(query, side.permutations) for query in run.read_queries()]))
         repeats = {query.query_id: query for query in run.read_noise()}
         if not repeats:
             raise MissingRun(f"{run.record.name} on {run.record.collection} was not read repeatedly yet.")
         own = (query for query in run.read_queries() if query.query_id in repeats)
-        return [average_reads(replace(repeats[query.query_id], ideal=query.ideal)) for query in own]
+        return [average_reads(replace(repeats[query.query_id], ideal=query.ideal)) for query in own]  # judged as in the run
 
     def threshold(self, side: Side, base: str, seed: int, collection: str) -> Threshold:
         """Tuned to F1, or to the share that another system's tuned cutoff keeps on its fitting half, at the same budget."""
@@ -163,9 +150,8 @@ class Library:
         key = (run.folder, side if side.matched_to else replace(side, collections=""))
         if key not in self._measured_of:
             read = self.readings(*place) if side.reader else None
-            is_as_scored = side.view.is_plain
-            threshold = self.threshold(*place)
-            self._measured_of[key] = measure_run(run, self.queries(*place), threshold, read, is_as_scored=is_as_scored)
+            given = (self.queries(*place), self.threshold(*place), read)
+            self._measured_of[key] = measure_run(run, *given, is_as_scored=side.view.is_plain)
         return self._measured_of[key]
 
     def readings(self, side: Side, base: str, seed: int, collection: str) -> ReaderResult:
@@ -189,23 +175,20 @@ class Library:
             raise MissingRun(f"{_name(side, base, seed, collection)} has no noise floor yet.")
         return repeats
 
-    def measured_noise(self, side: Side, base: str, seed: int, collection: str) -> Measured:
-        """Measures of the repeated scores, at the cutoff of the run."""
-        by, cutoff = self.threshold(side, base, seed, collection), self.measured(side, base, seed, collection).cutoff.value
-        return measure(self.noise(side, base, seed, collection), by if cutoff is None else Threshold(cutoff=cutoff))
-
     def observation(self, side: Side, base: str, seed: int, collection: str, name: str) -> Observation:
         """One measure of one run, query by query; one value where only the whole collection has it."""
         place = (side, base, seed, collection)
-        if needs_cutoff(name) and self.run(*place).record.gives_ranking:
-            raise MissingRun(f"{_name(*place)} gives a ranking, and {name} needs scores that a cutoff can be set on.")
         plain = name.removeprefix("floor:")
+        if plain in MEASURES and "cutoff" in MEASURES[plain].needs and self.run(*place).record.gives_ranking:
+            raise MissingRun(f"{_name(*place)} gives a ranking, and {name} needs scores that a cutoff can be set on.")
         values: Array | None
         if plain in PER_QUERY:
             queries = self.queries(*place) if plain == name else self.noise(*place)
             ids, values = tuple(q.query_id for q in queries), np.array([PER_QUERY[plain](q) for q in queries])
         elif plain != name:
-            noise = self.measured_noise(*place)
+            cutoff = self.measured(*place).cutoff.value  # of the run, for its repeated scores too
+            by = self.threshold(*place) if cutoff is None else Threshold(cutoff=cutoff)
+            noise = measure(self.noise(*place), by)
             ids, values = noise.query_ids, noise.values.get(plain)
         elif name in PER_COLLECTION:
             ids, values = WHOLE, np.array([PER_COLLECTION[name](self.queries(*place))])

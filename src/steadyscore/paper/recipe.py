@@ -155,6 +155,11 @@ class Line:
     mark: str = ""
     """Of a note below the table, printed after the label."""
 
+    @property
+    def key(self) -> str:
+        """Its name, with the heading it shares where it has one."""
+        return f"{self.group}: {self.label}" if self.group else self.label
+
 
 def line(label: str, /, group: str = "", is_rival: bool = False, **given: Any) -> Line:
     return Line(label, given, group, is_rival)
@@ -173,8 +178,7 @@ class Block:
     special: Mapping[tuple[int, int], Fields] = field(default_factory=dict)
     """(row, column) -> what this cell alone says."""
     bold: Bold = ""
-    bold_over: Literal["rows", "columns"] = "rows"
-    """Whether the lines that the bold rule compares are rows or columns."""
+    """Which of its rivals is marked: of its rows, else of its columns."""
     draw: Drawing | None = None
     axes: tuple[str, str] = ("", "")
 

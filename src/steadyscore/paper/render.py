@@ -18,7 +18,7 @@ from ..results import render as tables
 from ..results.figure import Figure
 from ..results.table import Cell, Column, Note, Row, Table, with_notes
 from .collate import Value
-from .layout import Entry, Filled, Grid, column_key
+from .layout import Entry, Filled, Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ class Shown(NamedTuple):
 def table_of(grid: Grid, shown: Shown, notes: Sequence[str] = ()) -> Table:
     """A block as a table: every cell as the paper would print it; what a row is made from is its comment."""
     block = grid.block
-    columns = tuple(Column(column_key(block, c), line.label, group=line.group) for c, line in enumerate(block.columns))
+    columns = tuple(Column(line.key, line.label, group=line.group) for line in block.columns)
     rows = tuple(
         Row(
             line.label + line.mark,
@@ -91,9 +91,9 @@ def to_csv(filled: Filled, shown: Shown) -> str:
     writer.writerow(COLUMNS)
     for grid in filled.grids:
         for line, entries in grid.rows:
-            for c, entry in enumerate(entries):
+            for column, entry in zip(grid.block.columns, entries, strict=True):
                 value = entry.value
-                names = (filled.artifact.name, grid.block.title, line.label, column_key(grid.block, c))
+                names = (filled.artifact.name, grid.block.title, line.label, column.key)
                 numbers = ("" if x is None else repr(float(x)) for x in (value.value, value.low, value.high, value.sd))
                 count = "" if value.of is None else value.of
                 said = ("" if value.reason else entry.printed(), value.reason, entry.paper if shown.paper else "")

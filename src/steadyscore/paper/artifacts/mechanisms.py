@@ -50,7 +50,6 @@ POOL_CONTROLS = table(
     Fields(collections="replaceable", perturb=("replace",)),
     corner="Quantity",
     bold="best",
-    bold_over="columns",
 )
 
 MECHANISM_CONTROLS = panels(

@@ -189,7 +189,6 @@ PER_COLLECTION = panels(
         corner="Measure",
         special={(3, 0): Fields(text="---")},
         bold="every_seed",
-        bold_over="columns",
     ),
     Block(
         "Do measures choose the same system?",
@@ -288,7 +287,6 @@ PAIR_FLIP = table(
     Fields(measure="pair_flip"),
     corner="Collection",
     bold="best",
-    bold_over="columns",
 )
 
 GAP = Fields(measure="mean_ndcg@1", terms=minus(system="skywork"))
