@@ -12,17 +12,7 @@ from numpy.typing import ArrayLike
 
 from ..errors import InputError
 from ..measures.instability import tau_psi
-from ..measures.intervals import (
-    DRAWS,
-    Method,
-    Scheme,
-    collection_mean,
-    leads,
-    mean_interval,
-    percent_closed,
-    seed_mean,
-    wins,
-)
+from ..measures.intervals import DRAWS, Method, Scheme, collection_mean, leads, mean_interval, percent_closed, seed_mean, wins
 from ..measures.measurement import rank_by_pool
 from ..measures.pairing import Better, Observation, average_seeds, group_by, levels_table
 from ..measures.preference import gold_crossing, pair_flip

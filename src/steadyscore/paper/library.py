@@ -28,14 +28,7 @@ from ..runs.table import Scored
 from ..scoring.rereads import average_reads
 from ..scoring.timing import query_seconds, read_timings
 from ..terms import Array
-from .collate import (
-    WHOLE,
-    first_permutations,
-    first_stage_correlation,
-    first_stage_quality,
-    flips_on_crossing,
-    grade_agreement,
-)
+from .collate import WHOLE, first_permutations, first_stage_correlation, first_stage_quality, flips_on_crossing, grade_agreement
 from .data import derived_name, is_derived
 from .jobs import Need, job_of, need_of, request_of
 from .names import SYSTEMS, task_of

@@ -112,9 +112,7 @@ SPREAD = panels(
     Block(
         "(a) nDCG@10 over permutations",
         (FOUR[0], *systems(TRAINED)),
-        measures(
-            {"Worst": "worst_ndcg@10", "Mean": "mean_ndcg@10", "Best": "best_ndcg@10", "Spread": "order_spread@10"},
-        ),
+        measures({"Worst": "worst_ndcg@10", "Mean": "mean_ndcg@10", "Best": "best_ndcg@10", "Spread": "order_spread@10"}),
         Fields(collections="reranking"),
         draw="boxes",
         axes=("nDCG@10", "variant"),

@@ -40,11 +40,7 @@ WIDTH_CONTROLS = panels(
     ),
 )
 
-_BASES = (
-    ("18 reranking", "reranking"),
-    ("Excluding ArguAna", "without-arguana"),
-    ("ArguAna", "arguana"),
-)
+_BASES = (("18 reranking", "reranking"), ("Excluding ArguAna", "without-arguana"), ("ArguAna", "arguana"))
 
 
 def _decomposed(title: str, serving: int) -> Block:
@@ -132,10 +128,7 @@ FRONTIER = table(
         *bases({name: f"OC-SFT, {base.label}" for name, base in BASES.items()}, system="oc-sft"),
         *systems(("rank-zephyr", "jina", "jina-b20", "mxbai-base", "mxbai-large")),
     ),
-    (
-        line("Median s/query", statistic="latency", timed=(0,), second="0"),
-        *measures({"nDCG@10": "ndcg@10", "τ-PSI": "tau_psi"}),
-    ),
+    (line("Median s/query", statistic="latency", timed=(0,), second="0"), *measures({"nDCG@10": "ndcg@10", "τ-PSI": "tau_psi"})),
     Fields(collections="public"),
     corner="System",
     draw="points",
@@ -153,11 +146,7 @@ BATCHING_LATENCY = table(
     "Candidate batching roughly halves per-query latency",
     "OC-SFT on Qwen3-4B, seed 42, this machine: a warm scorer, one request at a time in first-stage order, three rounds in which "
     "another width comes first. A query counts with the median of its rounds, a collection with the median of its queries.",
-    (
-        *collections(_TIMED),
-        line("Public-16 median", collections="public"),
-        line("Primary-18 median", collections="reranking"),
-    ),
+    (*collections(_TIMED), line("Public-16 median", collections="public"), line("Primary-18 median", collections="reranking")),
     (
         *(line(f"B={width}", second=str(width)) for width in TIMED_WIDTHS),
         *(line(f"B={width} ↓", second=str(width), **REDUCTION) for width in TIMED_WIDTHS[1:]),
@@ -295,11 +284,7 @@ BOXES = panels(
 )
 
 _EIGHT = ("qwen3-8b", "qwen3-14b", "qwen3-32b", "gemma-31b", "granite-8b", "granite-30b")
-EIGHT = {
-    "oc-sft": "Qwen3-4B",
-    **{f"oc-sft-by-{name}": BASES[name].label for name in _EIGHT},
-    "oc-sft-by-gpt-5.4": "GPT-5.4",
-}
+EIGHT = {"oc-sft": "Qwen3-4B", **{f"oc-sft-by-{name}": BASES[name].label for name in _EIGHT}, "oc-sft-by-gpt-5.4": "GPT-5.4"}
 TEACHER_CLEAN = panels(
     "teacherclean",
     "Student quality correlates with label order-consistency across teachers",
