@@ -305,13 +305,14 @@ def _show(args: argparse.Namespace, artifacts: list[Artifact], choices: Choices,
 
 
 def _gallery(args: argparse.Namespace, artifacts: list[Artifact], choices: Choices, store: Store) -> int:
-    made = write_gallery(artifacts, store, choices, args.out, bar("gallery", args.quiet, "artifact"))
+    states = write_gallery(artifacts, store, choices, args.out, bar("gallery", args.quiet, "artifact"))
+    page = args.out / "index.html"
     if args.json:
-        print_json({"page": str(made.page), "artifacts": [state.as_json() for state in made.states]})
+        print_json({"page": str(page), "artifacts": [state.as_json() for state in states]})
         return 0
     print_table(
         ["name", "number", "cells", "missing"],
-        [[s.artifact.name, s.artifact.number, s.words, "; ".join(s.missing)] for s in made.states],
+        [[s.artifact.name, s.artifact.number, s.words, "; ".join(s.missing)] for s in states],
     )
-    print(f"\n{made.page}")
+    print(f"\n{page}")
     return 0

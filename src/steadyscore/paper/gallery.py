@@ -65,17 +65,9 @@ class State:
         return {**about, "status": STATES[self.kind], "cells": self.cells, "filled": self.filled, "missing": self.missing}
 
 
-@dataclass(frozen=True, slots=True)
-class Gallery:
-    """A written site."""
-
-    page: Path
-    states: list[State]
-
-
 def write_gallery(
     artifacts: Sequence[Artifact], store: Store, choices: Choices, folder: Path, progress: Progress | None = None
-) -> Gallery:
+) -> list[State]:
     """Fill every artifact from the finished runs of a store and write the site, whole or not at all."""
     check_installed("The gallery", *PAGE)
     check_place(folder)
@@ -94,7 +86,7 @@ def write_gallery(
     with atomic_folder(folder) as scratch:
         for name, text in files.items():
             (scratch / name).write_text(text, encoding="utf-8")
-    return Gallery(folder / "index.html", states)
+    return states
 
 
 def check_place(folder: Path) -> None:
@@ -189,43 +181,33 @@ def index_table() -> str:
     return "\n".join(rows)
 
 
-class Origin(NamedTuple):
-    """A system or reader of an artifact, and what gives its numbers at a scale."""
-
-    name: str
-    source: str
-
-
-def origins_of(artifact: Artifact, choices: Choices, store: Store | None = None) -> list[Origin]:
-    """Every system and reader of an artifact; of several bases, seeds and tasks the first is told for all."""
+def origins_of(artifact: Artifact, choices: Choices, store: Store | None = None) -> list[tuple[str, str]]:
+    """Every system and reader of an artifact, and what gives its numbers; of several bases, seeds and tasks the first is told."""
     requests = requests_of(artifact.cells(), choices)
-    systems: dict[str, Scoring] = {}
+    scorings: dict[str, Scoring] = {}
     for asked in requests:
-        if asked.system not in systems:
-            systems[asked.system] = scoring_of(asked.system, asked.base, asked.seed, asked.collection, choices)
+        if asked.system not in scorings:
+            scorings[asked.system] = scoring_of(asked.system, asked.base, asked.seed, asked.collection, choices)
     readers = sorted({reader for needs in requests.values() for need in needs for reader, *_ in need.readings})
+    planted = "A planted reader without a model: it answers from the first two passages and gives a verdict by the first."
     return [
-        *(Origin(SYSTEMS[name].label, describe_scoring(scoring, store)) for name, scoring in systems.items()),
-        *(Origin(f"{reader.capitalize()} reader", describe_reader(reader, choices)) for reader in readers),
+        *((SYSTEMS[name].label, describe_scoring(scoring, store)) for name, scoring in scorings.items()),
+        *(
+            (f"{r.capitalize()} reader", planted if choices.is_planted else f"{reader_name(r, choices)}, frozen.")
+            for r in readers
+        ),
     ]
 
 
 def describe_scoring(scoring: Scoring, store: Store | None = None) -> str:
-    if "planted" in scoring.value:
-        return describe_effects(Effects(**scoring.value["planted"]))
     if scoring.training is not None:
         return describe_training(scoring.training) + (selection_words(store, scoring.training) if store else "")
-    return f"{scoring.address or 'no address yet'}, not trained here."
-
-
-def describe_effects(effects: Effects) -> str:
-    """A planted grader in one sentence; it is neither trained nor a model."""
+    if "planted" not in scoring.value:
+        return f"{scoring.address or 'no address yet'}, not trained here."
+    effects = Effects(**scoring.value["planted"])
+    moved = {"the slot": effects.slot, "company": effects.companion, "the marker": effects.marker}
     parts = [f"{effects.signal:.2f} of its score is the judgement itself"]
-    parts += [
-        f"{what} moves it by up to {abs(size):.2f}"
-        for what, size in (("the slot", effects.slot), ("company", effects.companion), ("the marker", effects.marker))
-        if size
-    ]
+    parts += [f"{what} moves it by up to {abs(size):.2f}" for what, size in moved.items() if size]
     parts += ["it writes whole grades"] if effects.is_written else []
     return f"A planted grader in the paper's prompt, without a model or training: {', '.join(parts)}."
 
@@ -246,9 +228,3 @@ def describe_training(job: TrainingJob) -> str:
         f"{how.teacher_orders} {'order' if how.teacher_orders == 1 else 'orders'} by {taught}; the prompt style "
         f"{config.prompt!r}, width {', '.join(map(str, plan.widths))}."
     )
-
-
-def describe_reader(reader: str, choices: Choices) -> str:
-    if choices.is_planted:
-        return "A planted reader without a model: it answers from the first two passages and gives a verdict by the first."
-    return f"{reader_name(reader, choices)}, frozen."

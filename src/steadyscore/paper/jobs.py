@@ -55,7 +55,7 @@ def request_of(side: Side, base: str, seed: int, collection: str) -> Request:
 
 def sides_of(cell: Cell, choices: Choices) -> list[Side]:
     """Every side that a cell needs, at the size of the scale."""
-    sides = [*_sides(cell)]
+    sides = list(_sides(cell))
     sides += [replace(side, system=side.matched_to, matched_to="") for side in sides if side.matched_to]
     return [at_scale(side, choices) for side in sides]
 
@@ -65,7 +65,8 @@ def _sides(cell: Cell) -> Iterator[Side]:
     if cell.statistic == "size":
         return
     if cell.statistic in ("teacher_correlation", "teacher_figure"):
-        yield from _taught(cell)
+        for student in cell.rivals or (cell.system,):
+            yield from (cell.side(system=student), teacher_side(cell.side(system=student)))
     elif cell.statistic in ("primacy", "u_shape"):
         yield from (replace(side, arrangement=place) for side in own for place in PLACES)
     elif cell.statistic == "setting_leads":
@@ -78,13 +79,6 @@ def _sides(cell: Cell) -> Iterator[Side]:
 
 
 PLACES: tuple[Arrangement, ...] = ("top", "middle", "bottom")
-
-
-def _taught(cell: Cell) -> Iterator[Side]:
-    """Students, and their teachers on held-out training pools."""
-    for student in cell.rivals or (cell.system,):
-        yield cell.side(system=student)
-        yield teacher_side(cell.side(system=student))
 
 
 def teacher_side(student: Side) -> Side:

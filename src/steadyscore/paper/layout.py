@@ -143,11 +143,14 @@ class Grid:
 
     @cached_property
     def rows(self) -> list[tuple[Line, list[Entry]]]:
-        return [(line, [self._entry(r, c) for c in range(len(self.block.columns))]) for r, line in enumerate(self.block.rows)]
-
-    def _entry(self, row: int, column: int) -> Entry:
-        place = (row, column)
-        return Entry(self.block.cell(row, column), self.values[row][column], place in self.bold, self.paper.get(place, ""))
+        entries = [
+            [
+                Entry(self.block.cell(r, c), value, (r, c) in self.bold, self.paper.get((r, c), ""))
+                for c, value in enumerate(values)
+            ]
+            for r, values in enumerate(self.values)
+        ]
+        return list(zip(self.block.rows, entries, strict=True))
 
     @property
     def groups(self) -> list[tuple[str, int]]:

@@ -101,15 +101,11 @@ def training_size(training: TrainingJob, store: Store) -> TrainingSize:
 
     label_width = training.labels.value["width"] or width
     labelled = queries * math.ceil(pool / label_width) * training.labels.value["orders"]
-    evaluated = _evaluated_queries(config, steps) * math.ceil(pool / width) * (1 + config.held_out_permutations)
+    held_out = shape_of_collection(config.held_out_data).queries if config.held_out_data else config.held_out
+    evaluations = 1 + math.ceil(steps / config.evaluate_every) if config.evaluate_every else 1
+    evaluated = held_out * evaluations * math.ceil(pool / width) * (1 + config.held_out_permutations)
     seen = tokens(steps * config.batch * how.window_views, width)
     return TrainingSize(labelled, steps, seen, tokens(labelled, label_width), tokens(evaluated, width))
-
-
-def _evaluated_queries(config: TrainConfig, steps: int) -> int:
-    """Held-out queries that all evaluations of a run score together."""
-    held_out = shape_of_collection(config.held_out_data).queries if config.held_out_data else config.held_out
-    return held_out * (1 + math.ceil(steps / config.evaluate_every) if config.evaluate_every else 1)
 
 
 # -- GPUs

@@ -288,8 +288,13 @@ def same_evidence(cell: Cell, library: Library) -> Value:
 
 def teacher_correlation(cell: Cell, library: Library) -> Value:
     """Correlation over teachers of two of: silver_beta and ndcg@10 of the teacher, ndcg@10 of the student."""
-    columns = [[_teacher_figure(cell, library, rival, name) for rival in cell.rivals] for name in (cell.measure, cell.second)]
-    correlation = pairing.correlation(*columns)
+
+    def level(student: str, name: str) -> float:
+        at = replace(cell, system=student, measure=name, rivals=())
+        value = mean_value(_of(cell, library, student, "ndcg@10")) if name == "student" else teacher_figure(at, library)
+        return float(value.value or np.nan)
+
+    correlation = pairing.correlation(*([level(rival, name) for rival in cell.rivals] for name in (cell.measure, cell.second)))
     if np.isnan(correlation):
         return Value(reason="fewer than three teachers vary")
     return Value(correlation, basis=Basis(0, 0, 1, len(cell.rivals)))
@@ -300,13 +305,6 @@ def teacher_figure(cell: Cell, library: Library) -> Value:
     side = teacher_side(cell.side())
     at = replace(cell, system=side.system, base=side.base, collections=side.collections)
     return mean_value(observations(at, library), "queries")
-
-
-def _teacher_figure(cell: Cell, library: Library, student: str, name: str) -> float:
-    if name == "student":
-        return float(mean_value(_of(cell, library, student, "ndcg@10")).value or np.nan)
-    figure = teacher_figure(replace(cell, system=student, measure=name, rivals=()), library)
-    return float(figure.value or np.nan)
 
 
 def example(cell: Cell, library: Library) -> Value:
