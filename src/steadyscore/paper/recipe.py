@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..measures.intervals import Scheme
 from ..measures.views import ScoreView
@@ -22,7 +22,14 @@ Form = Literal[
 percent of a gap, as a whole number, as n/N, as its interval alone, with its interval, as lowest to highest, with its seed SD, as
 its seed SD alone."""
 Bold = Literal["every_seed", "seed_spread", "best", ""]
-Drawing = Literal["lines", "points", "boxes", "chips"]
+
+
+class Drawing(NamedTuple):
+    """How a block is drawn, and what its axes show."""
+
+    kind: Literal["lines", "points", "boxes", "chips"]
+    x: str
+    y: str
 
 
 Fields = dict[str, Any]
@@ -180,7 +187,6 @@ class Block:
     bold: Bold = ""
     """Which of its rivals is marked: of its rows, else of its columns."""
     draw: Drawing | None = None
-    axes: tuple[str, str] = ("", "")
 
     def cell(self, row: int, column: int) -> Cell:
         own = self.special.get((row, column), Fields())

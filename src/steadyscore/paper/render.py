@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,8 +15,10 @@ from ..results import latex as booktabs
 from ..results import render as tables
 from ..results.figure import Figure
 from ..results.table import Cell, Column, Note, Row, Table, with_notes
+from ..results.table import table_of as plain_table
 from .collate import Value
 from .layout import Entry, Filled, Grid
+from .recipe import Drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,20 +86,15 @@ COLUMNS = (
 
 def to_csv(filled: Filled, shown: Shown) -> str:
     """One row per cell: numbers at full precision, what they are made from, and why there is none."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows = []
     for grid in filled.grids:
         for line, entries in grid.rows:
             for column, entry in zip(grid.block.columns, entries, strict=True):
-                value = entry.value
+                value, printed = entry.value, "" if entry.value.reason else entry.printed()
                 names = (filled.artifact.name, grid.block.title, line.label, column.key)
-                numbers = ("" if x is None else repr(float(x)) for x in (value.value, value.low, value.high, value.sd))
-                count = "" if value.of is None else value.of
-                said = ("" if value.reason else entry.printed(), value.reason, entry.paper if shown.paper else "")
-                texts = map(tables.csv_text, said)
-                writer.writerow([*map(tables.csv_text, names), *numbers, count, *value.basis, entry.is_bold, *texts])
-    return stream.getvalue()
+                numbers = (value.value, value.low, value.high, value.sd, value.of, *value.basis, entry.is_bold)
+                rows.append([*names, *numbers, printed, value.reason, entry.paper if shown.paper else ""])
+    return tables.to_csv([plain_table(COLUMNS, rows)])
 
 
 FORMATS: dict[str, Callable[[Filled, Shown], str]] = {
@@ -130,47 +125,53 @@ class Panel(NamedTuple):
 def panels_of(filled: Filled) -> list[Panel]:
     panels = []
     for grid in filled.grids:
-        svg = drawing(grid, filled) if grid.block.draw else ""
-        drawn = series_of(grid) if svg and grid.block.draw not in ("boxes", "chips") else []
+        kind, svg = grid.block.draw and grid.block.draw.kind, drawing(grid, filled)
+        drawn = series_of(grid) if svg and kind not in ("boxes", "chips") else []
         panels.append(Panel(grid, svg, drawn, choose_styles(drawn)))
     return panels
 
 
 def drawing(grid: Grid, filled: Filled) -> str:
     """A panel as an SVG element; empty where matplotlib is not installed or nothing is there to draw."""
-    if absent_modules(("matplotlib",)) or not any(value.value is not None for row in grid.values for value in row):
+    is_empty = not any(value.value is not None for row in grid.values for value in row)
+    if grid.block.draw is None or is_empty or absent_modules(("matplotlib",)):
         return ""
     title = f"{filled.artifact.number} {grid.block.title}".strip()
     look = choose_styles(series_of(grid))
-    kind = grid.block.draw or "lines"
+    kind, x, y = grid.block.draw
     paint = {"lines": _lines, "points": _points, "boxes": _boxes, "chips": _chips}[kind]
 
     def paint_and_say(ax: Axes) -> None:
         paint(ax, grid, look)
+        if kind != "chips":
+            ax.set_xlabel(x)
+        if kind in ("lines", "points"):
+            ax.set_ylabel(y)
         if filled.is_planted:
             ax.set_title(PLANTED, loc="right", fontsize=7.5, color=FAINT)
 
     height = {"boxes": 0.9 + 0.34 * len(grid.block.rows), "chips": 0.9 + 0.5 * len(grid.block.rows)}.get(kind, 3.0)
-    return draw_svg(title, paint_and_say, description=describe_panel(grid, filled), height=height)
+    return draw_svg(title, paint_and_say, description=describe_panel(grid, filled, grid.block.draw), height=height)
 
 
 def series_of(grid: Grid) -> list[str]:
     """What a panel tells apart by colour and shape: its rows; its columns, where the rows are places on the x axis."""
-    has_places = grid.block.draw == "points" and bool(grid.block.cell(0, 0).at)
+    draw = grid.block.draw
+    has_places = draw is not None and draw.kind == "points" and bool(grid.block.cell(0, 0).at)
     return [line.label for line in (grid.block.columns if has_places else grid.block.rows)]
 
 
-def describe_panel(grid: Grid, filled: Filled) -> str:
+def describe_panel(grid: Grid, filled: Filled, draw: Drawing) -> str:
     """What the panel shows, for readers that cannot see it: the first and last value of every series."""
     lines = []
     for r, (line, entries) in enumerate(grid.rows):
         numbers = [entry.value.value for entry in entries if entry.value.value is not None]
-        if grid.block.draw == "chips":
+        if draw.kind == "chips":
             lines.append(f"{line.label}: {', '.join(_facts(grid, r))}")
         elif numbers:
             lines.append(f"{line.label}: {numbers[0]:.3f}" + (f" to {numbers[-1]:.3f}" if len(numbers) > 1 else ""))
     said = f" {PLANTED[0].upper()}{PLANTED[1:]}." if filled.is_planted else ""
-    return f"{grid.block.axes[1]} against {grid.block.axes[0]}. " + "; ".join(lines) + f".{said}"
+    return f"{draw.y} against {draw.x}. " + "; ".join(lines) + f".{said}"
 
 
 def _bar(values: list[Value]) -> np.ndarray | None:
@@ -195,8 +196,6 @@ def _lines(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
                 color=look[line.label].colour, marker=look[line.label].marker, markersize=4.5, linewidth=1.5, elinewidth=0.8,
             )  # fmt: skip
             places |= {at: f"{at:g}" if at < 1_000 else f"{at:,.0f}" for at in x}
-    ax.set_xlabel(grid.block.axes[0])
-    ax.set_ylabel(grid.block.axes[1])
     if max(places, default=0) > 1_000:
         ax.set_xscale("log")
         ax.minorticks_off()
@@ -224,8 +223,6 @@ def _points(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
             ax.plot(x.parts, y.parts, styles[r]["marker"], color=styles[r]["color"], markersize=2, alpha=0.3)
         ax.errorbar(x.value, y.value, _bar([y]), _bar([x]), markersize=7, **styles[r])
     ax.margins(0.08)
-    ax.set_xlabel(grid.block.axes[0])
-    ax.set_ylabel(grid.block.axes[1])
 
 
 def _chips(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
@@ -263,4 +260,3 @@ def _boxes(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
     for place, (name, mean, _) in enumerate(rows, start=1):
         ax.plot(mean, place, marker="D", color=look[name].colour, markersize=5)
     ax.invert_yaxis()
-    ax.set_xlabel(grid.block.axes[0])

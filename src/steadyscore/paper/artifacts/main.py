@@ -8,7 +8,7 @@ from typing import Any
 from ...collection.catalogue import CATALOGUE
 from ...tasks import TASKS
 from ..names import COLLECTIONS, DEEP_LEARNING_V2, PRIVATE, TRAINING_DATA
-from ..recipe import Artifact, Block, Fields, Line, line, minus, panels
+from ..recipe import Artifact, Block, Drawing, Fields, Line, line, minus, panels
 from .common import ALL_SEEDS, DASH, FOUR, THREE, measures, systems, table
 
 TRAINED = ("single-order", "order-averaged", "debias-first", "permutation-augmentation", "oc-sft")
@@ -31,16 +31,14 @@ PHENOMENON = panels(
             line("Query", second="query_id"),
         ),
         Fields(system="single-order", collections="climate-fever", reader="first", statistic="example"),
-        draw="chips",
-        axes=("documents of the pool", "what two orders decide"),
+        draw=Drawing("chips", "documents of the pool", "what two orders decide"),
     ),
     Block(
         "(b) Quality and overlap of five trained scorers",
         systems(TRAINED),
         measures({"nDCG@10": "ndcg@10", "Overlap": "overlap"}),
         Fields(collections="reranking", seeds=ALL_SEEDS),
-        draw="points",
-        axes=("nDCG@10", "retained-set overlap"),
+        draw=Drawing("points", "nDCG@10", "retained-set overlap"),
     ),
 )
 
@@ -114,16 +112,14 @@ SPREAD = panels(
         (FOUR[0], *systems(TRAINED)),
         measures({"Worst": "worst_ndcg@10", "Mean": "mean_ndcg@10", "Best": "best_ndcg@10", "Spread": "order_spread@10"}),
         Fields(collections="reranking"),
-        draw="boxes",
-        axes=("nDCG@10", "variant"),
+        draw=Drawing("boxes", "nDCG@10", "variant"),
     ),
     Block(
         "(b) Base and collection cells over 11 dense bases",
         THREE,
         measures({"nDCG@10": "ndcg@10", "Overlap": "overlap"}),
         Fields(collections="reranking", base="dense"),
-        draw="points",
-        axes=("nDCG@10", "retained-set overlap"),
+        draw=Drawing("points", "nDCG@10", "retained-set overlap"),
     ),
 )
 
@@ -131,8 +127,15 @@ BUDGETS = tuple(line(str(k), serving=k, at=float(k)) for k in range(1, 11))
 
 
 def _amortized(title: str, rows: tuple[Line, ...], **decision: Any) -> Block:
-    axes = ("K, permutations averaged", title[4:].lower().removeprefix("retained-set "))
-    return Block(title, rows, BUDGETS, decision | Fields(permutations=SHUFFLES), "K", draw="lines", axes=axes)
+    axis = title[4:].lower().removeprefix("retained-set ")
+    return Block(
+        title,
+        rows,
+        BUDGETS,
+        decision | Fields(permutations=SHUFFLES),
+        "K",
+        draw=Drawing("lines", "K, permutations averaged", axis),
+    )
 
 
 AMORT_CONSUMERS = panels(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..recipe import Block, Fields, line, minus, minus_cell, panels
+from ..recipe import Block, Drawing, Fields, line, minus, minus_cell, panels
 from .common import DASH, FOUR, FOUR_RIVALS, THREE, collections, estimate, measures, table
 
 SAMPLE = Fields(collections="msmarco.held-out", pool=20, permutations=500, digits=4)
@@ -11,7 +11,7 @@ SLOTS = tuple(line(str(p), at=float(p), statistic="slot_value") for p in range(1
 
 def _slot_profile(title: str, rms: str, fields: Fields) -> Block:
     columns = (*SLOTS, line("RMS", measure=rms, scheme="collections", digits=4))
-    return Block(title, (FOUR[0], FOUR[3]), columns, fields, "slot", draw="lines", axes=("slot in the window", "ψ(p)"))
+    return Block(title, (FOUR[0], FOUR[3]), columns, fields, "slot", draw=Drawing("lines", "slot in the window", "ψ(p)"))
 
 
 PSI_PROFILE = panels(

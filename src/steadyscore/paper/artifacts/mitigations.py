@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..names import GROUPS, SEEDS
-from ..recipe import Block, Fields, Line, gain_of_gains, line, minus, panels
+from ..recipe import Block, Drawing, Fields, Line, gain_of_gains, line, minus, panels
 from .common import ALL_SEEDS, DASH, FOUR, NDCG, SIX, TAU, collections, estimate, measures, systems, table, variants_by_measure
 
 ROUND_ROBIN = Fields(partition="round_robin")
@@ -180,8 +180,7 @@ AMORT = panels(
         tuple(line(str(k), serving=k, at=float(k)) for k in range(1, 11)),
         Fields(collections="reranking", measure="ndcg@10", permutations=40),
         corner="K",
-        draw="lines",
-        axes=("K, permutations averaged", "nDCG@10"),
+        draw=Drawing("lines", "K, permutations averaged", "nDCG@10"),
     ),
     Block("(right) Single-pass τ-PSI", FOUR, (line("τ-PSI", **TAU),), Fields(collections="reranking")),
 )
@@ -198,8 +197,7 @@ def _by_queries(title: str, measure: str, axis: str) -> Block:
         Fields(collections="public", measure=measure),
         corner="labelled queries",
         special={(r, c): Fields(system=f"{name}-{size}") for r, name in enumerate(trained) for c, size in enumerate(SIZES[:-1])},
-        draw="lines",
-        axes=("labelled queries", axis),
+        draw=Drawing("lines", "labelled queries", axis),
     )
 
 

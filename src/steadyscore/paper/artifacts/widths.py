@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..names import BASES, COLLECTIONS, DEEP_LEARNING_V2, DENSE, PRIVATE, RERANKING, TWELVE
-from ..recipe import Block, Fields, Line, line, minus, panels
+from ..recipe import Block, Drawing, Fields, Line, line, minus, panels
 from .common import ALL_SEEDS, FOUR, NDCG, SIX, bases, collections, estimate, measures, systems, table, variants_by_measure
 from .tasks import CONTENT, LENGTH, MATCHED, ONE_PERMUTATION, ORDER_AVERAGED, SKELETON, between
 
@@ -131,8 +131,7 @@ FRONTIER = table(
     (line("Median s/query", statistic="latency", timed=(0,), second="0"), *measures({"nDCG@10": "ndcg@10", "τ-PSI": "tau_psi"})),
     Fields(collections="public"),
     corner="System",
-    draw="points",
-    axes=("median seconds per query", "nDCG@10"),
+    draw=Drawing("points", "median seconds per query", "nDCG@10"),
 )
 
 _TIMED = (
@@ -243,8 +242,7 @@ def _by_size(title: str, measure: str, axis: str) -> Block:
         FOUR,
         Fields(collections="reranking", measure=measure),
         corner="Base",
-        draw="points",
-        axes=("parameters, billions", axis),
+        draw=Drawing("points", "parameters, billions", axis),
     )
 
 
@@ -260,8 +258,7 @@ SIZE_FAMILY = panels(
         _sizes(("qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b")),
         Fields(collections="reranking", measure="ndcg@10"),
         corner="Teacher",
-        draw="lines",
-        axes=("student's parameters, billions", "nDCG@10"),
+        draw=Drawing("lines", "student's parameters, billions", "nDCG@10"),
     ),
 )
 
@@ -276,8 +273,7 @@ BOXES = panels(
             (line("Mean τ-PSI"), line("Lowest", statistic="minimum"), line("Highest", statistic="maximum")),
             Fields(collections="reranking", measure="tau_psi", base=base),
             corner="Variant",
-            draw="boxes",
-            axes=("τ-PSI", "variant"),
+            draw=Drawing("boxes", "τ-PSI", "variant"),
         )
         for title, base in (("(a) Qwen3-4B, 18 collections", "qwen3-4b"), ("(b) 11 dense bases, 198 cells", "dense"))
     ),
@@ -300,8 +296,7 @@ TEACHER_CLEAN = panels(
         ),
         Fields(collections="reranking"),
         corner="Teacher",
-        draw="points",
-        axes=("silver-β of the teacher", "nDCG@10 of the student"),
+        draw=Drawing("points", "silver-β of the teacher", "nDCG@10 of the student"),
     ),
     Block(
         "Correlations over teachers",
