@@ -13,6 +13,7 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.commands import reproduce
 from steadyscore.engines import EngineOptions
+from steadyscore.errors import InputError
 from steadyscore.paper.artifacts import ARTIFACTS
 from steadyscore.paper.data import data_of
 from steadyscore.paper.jobs import job_of, jobs_of, need_of, request_of, requests_of
@@ -308,7 +309,10 @@ def test_choices_are_read_from_a_file_and_every_mistake_is_named(tmp_path):
     file.write_text('base = "smollm2-135m"\nseeds = [1]\n[readers]\nfirst = "smollm2-135m"\n')
     assert choices_from("laptop", file).reader_address("first") == "smollm2-135m"
     file.write_text('bass = "x"\n[bases]\nqwen = "y"\n')
-    with pytest.raises(Exception, match=r"unknown key 'bass'[\s\S]*'qwen' is not in the paper's tables"):
+    with pytest.raises(InputError, match=r"unknown key 'bass'[\s\S]*'qwen' is not in the paper's tables"):
+        choices_from("laptop", file)
+    file.write_text('bases = 3\nseeds = ["a"]\nbase = 2026-01-01\n[runs]\nx = 4\n')
+    with pytest.raises(InputError, match=r"bases: input should be an object[\s\S]*seeds: 0: [\s\S]*runs: x: "):
         choices_from("laptop", file)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 from ..engines.planted import Effects
 from ..engines.synthetic import fixed_number
@@ -131,52 +132,55 @@ class Choices:
 
 
 TABLES: dict[str, Mapping[str, Any]] = {"bases": BASES, "collections": COLLECTIONS, "systems": SYSTEMS, "readers": READERS}
+KINDS = {name: kind for name, kind in get_type_hints(Choices).items() if name != "scale"}
+"""What a user may name, and what kind of value each is."""
 
 
 def choices_from(scale: str, file: Path | None = None, **given: Any) -> Choices:
     """Choices from a TOML file, then from what else is given; every mistake at once."""
-    values = _read(file) if file else {}
-    mistakes = [f"{file}: unknown key {key!r}. Known: {', '.join(_KEYS)}." for key in values if key not in _KEYS]
-    merged: dict[str, Any] = {key: values[key] for key in _KEYS if key in values}
+    merged, mistakes = _read(file) if file else ({}, [])
     for key, value in given.items():
         if value:
             merged[key] = {**merged.get(key, {}), **value} if isinstance(value, Mapping) else value
-    for table, known in TABLES.items():
-        mistakes += [
-            f"{table}: {name!r} is not in the paper's tables. Known: {', '.join(known)}."
-            for name in merged.get(table, {})
-            if name not in known
-        ]
+    mistakes += [
+        f"{table}: {name!r} is not in the paper's tables. Known: {', '.join(known)}."
+        for table, known in TABLES.items()
+        for name in merged.get(table, {})
+        if name not in known
+    ]
     for table in ("adapters", "runs"):
-        names = {key.partition("/")[0] for key in merged.get(table, {})}
-        mistakes += [f"{table}: {name!r} is not a system. Known: {', '.join(SYSTEMS)}." for name in names if name not in SYSTEMS]
-        mistakes += [
-            f"{table}: folder {folder} does not exist. Name a folder that is there."
-            for folder in merged.get(table, {}).values()
-            if not is_there(folder)
-        ]
+        for key, folder in merged.get(table, {}).items():
+            if (name := key.partition("/")[0]) not in SYSTEMS:
+                mistakes.append(f"{table}: {name!r} is not a system. Known: {', '.join(SYSTEMS)}.")
+            if not is_there(folder):
+                mistakes.append(f"{table}: folder {folder} does not exist. Name a folder that is there.")
+    tasks = get_args(TaskKind)
     for key in merged.get("adapters", {}):
         rest = key.split("/")[1:]
-        rest = rest[1:] if rest[:1] and rest[0] in get_args(TaskKind) else rest
+        rest = rest[1:] if rest[:1] and rest[0] in tasks else rest
         if len(rest) > 2 or (rest and rest[0] not in BASES) or not all(seed.isdigit() for seed in rest[1:]):
-            tasks = ", ".join(get_args(TaskKind))
-            mistakes.append(f"adapters: {key!r} is not SYSTEM[/TASK][/BASE[/SEED]]. Tasks: {tasks}. Bases: {', '.join(BASES)}.")
+            known_names = f"Tasks: {', '.join(tasks)}. Bases: {', '.join(BASES)}."
+            mistakes.append(f"adapters: {key!r} is not SYSTEM[/TASK][/BASE[/SEED]]. {known_names}")
     if mistakes:
-        raise InputError(mistakes)
+        raise InputError(list(dict.fromkeys(mistakes)))
     lists = {name: tuple(merged.get(name, ())) for name in ("seeds", "weights")}
     return Choices(SCALES[scale], **{**merged, **lists})
 
 
-_KEYS = ("base", "bases", "collections", "systems", "adapters", "readers", "runs", "seeds", "weights", "engine")
+def _read(file: Path) -> tuple[JsonObject, list[str]]:
+    """What a file names, and its mistakes: keys that are not known, and values of another kind."""
+    from ..machine.schemas import kind_mistakes
 
-
-def _read(file: Path) -> JsonObject:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        values: JsonObject = json.loads(json.dumps(tomllib.loads(file.read_text(encoding="utf-8")), default=str))
     except OSError as refusal:
         raise InputError(f"{file} cannot be read: {refusal.strerror or refusal}.") from refusal
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as damage:
         raise InputError(f"{file} is not TOML: {damage}.") from damage
+    unknown = [f"{file}: unknown key {key!r}. Known: {', '.join(KINDS)}." for key in values if key not in KINDS]
+    wrong = {key: said for key, value in values.items() if key in KINDS and (said := kind_mistakes(KINDS[key], value))}
+    usable = {key: value for key, value in values.items() if key in KINDS and key not in wrong}
+    return usable, [*unknown, *(f"{file}: {key}: {mistake}." for key, said in wrong.items() for mistake in said)]
 
 
 # -- a side at a scale
