@@ -23,7 +23,7 @@ from steadyscore.integrations import Ranker
 from steadyscore.models import adapter
 from steadyscore.models.card import model_card, read_card
 from steadyscore.paper.jobs import Need, job_of, request_of
-from steadyscore.paper.library import Library, MissingRun
+from steadyscore.paper.library import At, Library, MissingRun
 from steadyscore.paper.recipe import Side
 from steadyscore.paper.scale import choices_from
 from steadyscore.paper.stages import do_pieces, pieces_of
@@ -322,7 +322,7 @@ def test_the_paper_s_tables_take_no_adapter_of_another_task(world, transferred, 
     assert said.startswith(f"oc-sft on rewardbench2: the scorer {TRANSFER}. Name an adapter of this task")
     given = replace(choices, collections={"rewardbench2": "pools"}, runs={"oc-sft/rewardbench2": str(transferred[1].folder)})
     with pytest.raises(MissingRun, match="was scored by an adapter that was trained for passage reranking"):
-        Library(Store(tmp_path), given).run(side, "qwen3-4b", 42, "rewardbench2")
+        Library(Store(tmp_path), given).run(At(side, "qwen3-4b", 42, "rewardbench2"))
 
 
 def test_a_merge_that_changes_scores_is_not_written(world, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from steadyscore.paper import work
 from steadyscore.paper.artifacts import ARTIFACTS
 from steadyscore.paper.jobs import Need, job_of, jobs_of, request_of, requests_of
 from steadyscore.paper.layout import fill, paper_values
-from steadyscore.paper.library import Library, MissingRun
+from steadyscore.paper.library import At, Library, MissingRun
 from steadyscore.paper.recipe import Cell, Side
 from steadyscore.paper.render import Shown, to_text
 from steadyscore.paper.scale import SCALES, choices_from
@@ -39,12 +39,12 @@ def library(tmp_path, monkeypatch):
 
 def test_a_system_that_only_ranks_has_no_overlap(library):
     shelf, side = library
-    place = (side, "qwen3-4b", 0, "dl19")
-    assert shelf.observation(*place, "tau_psi").values.size
+    place = At(side, "qwen3-4b", 0, "dl19")
+    assert shelf.observation(place, "tau_psi").values.size
     for name in ("overlap", "floor:overlap", "retention"):
         with pytest.raises(MissingRun, match=rf"^rank-zephyr on dl19 gives a ranking, and {name} needs scores"):
-            shelf.observation(*place, name)
-    assert shelf.measured(*place).cutoff.value is None
+            shelf.observation(place, name)
+    assert shelf.measured(place).cutoff.value is None
 
 
 MARKERS = Cell("off-the-shelf", collections="markers", measure="ndcg@10", permutations=2)

@@ -15,7 +15,7 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.paper.artifacts import ARTIFACTS
 from steadyscore.paper.layout import fill
-from steadyscore.paper.library import Library
+from steadyscore.paper.library import At, Library
 from steadyscore.paper.names import collections_in
 from steadyscore.paper.scale import choices_from
 from steadyscore.paper.work import Store
@@ -55,7 +55,7 @@ class Query:
 
 def read(library, side, base, seed, collection, reader=""):
     """The queries of the run that the package names for a side; of its readers' outputs those of one label."""
-    folder = library.run(side, base, seed, collection).folder
+    folder = library.run(At(side, base, seed, collection)).folder
     tables = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("scores", "queries")}
     written = pq.read_table(folder / "outputs.parquet").to_pylist() if (folder / "outputs.parquet").exists() else []
     groups = {about["query_id"]: [] for about in tables["queries"]}

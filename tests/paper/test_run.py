@@ -18,7 +18,7 @@ from steadyscore.paper.artifacts import ARTIFACTS
 from steadyscore.paper.data import data_of
 from steadyscore.paper.jobs import job_of, jobs_of, need_of, request_of, requests_of
 from steadyscore.paper.layout import fill
-from steadyscore.paper.library import Library
+from steadyscore.paper.library import At, Library
 from steadyscore.paper.plan import plan_of
 from steadyscore.paper.recipe import Request, Side
 from steadyscore.paper.render import FORMATS, Shown, to_csv, to_html, to_latex, to_text
@@ -112,7 +112,7 @@ def test_a_larger_run_hides_nothing_of_a_smaller_one(tmp_path):
         assert store.unmet(job, TINY)
         workshop.do(job, print)
         assert [bool(store.unmet(each, TINY)) for each in jobs] == [False] * done + [True] * (2 - done)
-        read.append(Library(store, TINY).observation(side, "qwen3-4b", 0, "hotpotqa", "answer_flip").values.tolist())
+        read.append(Library(store, TINY).observation(At(side, "qwen3-4b", 0, "hotpotqa"), "answer_flip").values.tolist())
     assert read[0] == read[1]
     assert len(list((tmp_path / "runs").glob("*/m*"))) == 2
 
@@ -125,11 +125,12 @@ def test_a_reader_counts_as_many_orders_as_the_cell(tmp_path):
             side = Side(**at, permutations=size)
             job = job_of(request_of(side, "qwen3-4b", 0, "hotpotqa"), frozenset({need_of(side)}), TINY)
             Workshop(Store(tmp_path / folder), TINY, EngineOptions(), quiet=True).do(job, print)
-    place = (Side(**at), "qwen3-4b", 0, "hotpotqa", "answer_flip")
-    ten, forty = (Library(Store(tmp_path / folder), TINY).observation(*place) for folder in ("ten", "forty"))
+    place = At(Side(**at), "qwen3-4b", 0, "hotpotqa")
+    ten, forty = (Library(Store(tmp_path / folder), TINY).observation(place, "answer_flip") for folder in ("ten", "forty"))
     assert [path.name for path in (tmp_path / "forty/runs").glob("*/m*")] == ["m40"]
     assert ten.values.tolist() == forty.values.tolist()
-    all_read = Library(Store(tmp_path / "forty"), TINY).observation(Side(**at, permutations=40), *place[1:])
+    larger = place._replace(side=Side(**at, permutations=40))
+    all_read = Library(Store(tmp_path / "forty"), TINY).observation(larger, "answer_flip")
     assert all_read.values.tolist() != ten.values.tolist()
 
 

@@ -7,7 +7,7 @@ import pytest
 from steadyscore.engines import EngineOptions
 from steadyscore.paper.artifacts.tasks import CONTENT, LENGTH, MATCHED, SKELETON, between
 from steadyscore.paper.jobs import jobs_of, requests_of
-from steadyscore.paper.library import Library
+from steadyscore.paper.library import At, Library
 from steadyscore.paper.recipe import Cell, Term
 from steadyscore.paper.scale import choices_from
 from steadyscore.paper.stages import do_pieces, pieces_of
@@ -59,7 +59,7 @@ def test_content_length_and_skeleton_add_up_to_the_width_effect(library):
 def test_ten_reads_of_a_scorer_that_batching_does_not_move_change_nothing(library):
     assert value_of(CELLS["reread"], library).value == pytest.approx(value_of(CELLS["original"], library).value)
     assert value_of(CELLS["floor"], library).value == 1
-    runs = [library.run(side, "qwen3-4b", 42, "dl19") for side in (library.side(s) for _, s in CELLS["reread"].sides())]
+    runs = [library.run(At(side, "qwen3-4b", 42, "dl19")) for side in (library.side(s) for _, s in CELLS["reread"].sides())]
     assert [len(query.scores) for query in runs[1].read_noise()] == [READS] * len(runs[1].read_noise())
 
 

@@ -19,7 +19,7 @@ from ..tasks import TASKS
 from .artifacts import ARTIFACTS
 from .collate import Basis, Value, lead_beyond_seed_spread, lead_in_the_mean, lead_on_every_seed, permutation_range
 from .library import Library, better_of
-from .names import COLLECTIONS, bases_in, collections_in, task_of
+from .names import COLLECTIONS, collections_in, task_of
 from .recipe import Artifact, Block, Cell, Line
 from .scale import Choices
 from .statistics import value_of
@@ -324,12 +324,8 @@ def _lead(block: Block, places: list[tuple[int, int]], values: Sequence[Sequence
 
 def permutation_range_of(cell: Cell, library: Library) -> float:
     """Highest minus lowest mean quality that one permutation gives, over the cell's collections, first seed."""
-    side = library.side(cell.sides()[0][1])
     quality = []
-    for base in bases_in(cell.base):
-        for collection in library.choices.members(cell.collections):
-            k = TASKS[task_of(collection)].quality_cutoff
-            at = replace(side, collections=collection, seeds=(), reader="")
-            queries = library.queries(at, base, side.seeds[0], collection)
-            quality.append(np.array([quality_by_permutation(query, k) for query in queries]))
+    for at in library.places(cell, cell.side(reader="", seeds=cell.seeds[:1])):
+        k = TASKS[task_of(at.collection)].quality_cutoff
+        quality.append(np.array([quality_by_permutation(query, k) for query in library.queries(at)]))
     return permutation_range(quality)

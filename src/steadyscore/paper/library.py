@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,8 @@ from ..terms import Array
 from .collate import WHOLE, first_permutations, first_stage_correlation, first_stage_quality, flips_on_crossing, grade_agreement
 from .data import derived_name, is_derived
 from .jobs import Need, job_of, need_of, request_of
-from .names import SYSTEMS, task_of
-from .recipe import Side
+from .names import SYSTEMS, bases_in, task_of
+from .recipe import Cell, Side
 from .scale import Choices, at_scale
 from .work import Store, reader_name
 
@@ -80,6 +81,22 @@ def better_of(name: str) -> str:
     return MEASURES[name].better if name in MEASURES else BETTER.get(name, "neither")
 
 
+class At(NamedTuple):
+    """One run that a side of a cell looks at."""
+
+    side: Side
+    base: str
+    seed: int
+    collection: str
+
+    def __str__(self) -> str:
+        """`oc-sft of qwen3-4b, seed 42, on dl19`."""
+        system = SYSTEMS[self.side.system]
+        of = "" if system.is_external else f" of {self.base}"
+        by = f", seed {self.seed}," if system.training else ""
+        return f"{self.side.system}{of}{by} on {self.collection}"
+
+
 class Library:
     """What the store holds, for the cells of a scale."""
 
@@ -93,24 +110,34 @@ class Library:
     def side(self, side: Side) -> Side:
         return at_scale(side, self.choices)
 
-    def _run(self, side: Side, base: str, seed: int, collection: str) -> Run:
+    def places(self, cell: Cell, side: Side | None = None) -> list[At]:
+        """Every run of a side of a cell; of the cell itself, where none is named."""
+        side = self.side(side or cell.side())
+        return [
+            At(replace(side, collections=collection, seeds=()), base, seed, collection)
+            for base in bases_in(cell.base)
+            for seed in side.seeds
+            for collection in self.choices.members(cell.collections)
+        ]
+
+    def _run(self, at: At) -> Run:
         """The complete run of a side, of the store or of the user."""
-        job = job_of(request_of(side, base, seed, collection), frozenset({need_of(side)}), self.choices)
+        job = job_of(request_of(*at), frozenset({need_of(at.side)}), self.choices)
         run: Run | None
-        if given := self.choices.run(side.system, base, seed, collection):
+        if given := self.choices.run(at.side.system, *at[1:]):
             run = fitting_run(Path(given), derived_name(job.data) if is_derived(job.data) else str(job.data.value["collection"]))
         else:
-            needs = (job.need, Need(side.permutations))
+            needs = (job.need, Need(at.side.permutations))
             run = next(filter(None, (self.store.find_run(job.content, need, self.choices) for need in needs)), None)
         if run is None:
-            raise MissingRun(f"{_name(side, base, seed, collection)} is not scored yet.")
+            raise MissingRun(f"{at} is not scored yet.")
         if other := other_task(run.record.fingerprint.keys):
             raise MissingRun(f"{run.folder} was scored by {other}. Name a run or an adapter of this task.")
         return self._opened.setdefault(run.folder, run)
 
-    def queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
+    def queries(self, at: At) -> list[Scored]:
         """A run's queries under the first M permutations, read out as the side says, each as its K-ensembles."""
-        return self._queries_of(self.run(side, base, seed, collection), replace(side, collections=""))
+        return self._queries_of(self.run(at), replace(at.side, collections=""))
 
     def _read(self, run: Run, side: Side) -> list[Scored]:
         if not side.is_reread:
@@ -121,79 +148,77 @@ class Library:
         own = (query for query in run.read_queries() if query.query_id in repeats)
         return [average_reads(replace(repeats[query.query_id], ideal=query.ideal)) for query in own]  # judged as in the run
 
-    def threshold(self, side: Side, base: str, seed: int, collection: str) -> Threshold:
+    def threshold(self, at: At) -> Threshold:
         """Tuned to F1, or to the share that another system's tuned cutoff keeps on its fitting half, at the same budget."""
-        own = replace(own_threshold(self.run(side, base, seed, collection)), retention=None, half=True)
-        if not side.matched_to:
+        own = replace(own_threshold(self.run(at)), retention=None, half=True)
+        if not at.side.matched_to:
             return own
-        other = self.side(replace(side, system=side.matched_to, matched_to=""))
-        place = (other, base, other.seeds[0], collection)
-        cutoff = self.measured(*place).cutoff.value
+        other = self.side(replace(at.side, system=at.side.matched_to, matched_to=""))
+        matched = At(other, at.base, other.seeds[0], at.collection)
+        cutoff = self.measured(matched).cutoff.value
         if cutoff is None:
-            raise MissingRun(f"{side.matched_to} on {collection} has no tuned cutoff to match.")
-        return replace(own, cutoff=None, retention=fitted_retention(self.queries(*place), cutoff, own))
+            raise MissingRun(f"{other.system} on {at.collection} has no tuned cutoff to match.")
+        return replace(own, cutoff=None, retention=fitted_retention(self.queries(matched), cutoff, own))
 
-    def measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
+    def measured(self, at: At) -> Measured:
         """Every measure of the scores, of what perturbations moved, and of the side's reader.
 
         A run that is used for several of the paper's collections is measured once; a matched cutoff may differ between them.
         """
-        place = (side, base, seed, collection)
-        run = self.run(*place)
+        run, side = self.run(at), at.side
         key = (run.folder, side if side.matched_to else replace(side, collections=""))
         if key not in self._measured_of:
-            read = self.readings(*place) if side.reader else None
-            given = (self.queries(*place), self.threshold(*place), read)
+            read = self.readings(at) if side.reader else None
+            given = (self.queries(at), self.threshold(at), read)
             self._measured_of[key] = measure_run(run, *given, is_as_scored=side.view.is_plain)
         return self._measured_of[key]
 
-    def readings(self, side: Side, base: str, seed: int, collection: str) -> ReaderResult:
-        run, queries = self.run(side, base, seed, collection), self.queries(side, base, seed, collection)
-        label = reader_label(reader_name(side.reader, self.choices), EVIDENCE, side.view)
-        results = reader_results(run, [query.query_id for query in queries], first=side.permutations // side.serving)
+    def readings(self, at: At) -> ReaderResult:
+        run, queries = self.run(at), self.queries(at)
+        label = reader_label(reader_name(at.side.reader, self.choices), EVIDENCE, at.side.view)
+        results = reader_results(run, [query.query_id for query in queries], first=at.side.permutations // at.side.serving)
         if label not in results:
-            raise MissingRun(f"{_name(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
+            raise MissingRun(f"{at} was not read by the {at.side.reader} reader yet.")
         return results[label]
 
-    def seconds(self, side: Side, base: str, seed: int, collection: str, way: int) -> Array:
+    def seconds(self, at: At, way: int) -> Array:
         """(Q,) seconds of every query at one of the widths that were timed with the run."""
-        seconds = query_seconds(read_timings(self.run(side, base, seed, collection)), way)
+        seconds = query_seconds(read_timings(self.run(at)), way)
         if not len(seconds):
-            raise MissingRun(f"{_name(side, base, seed, collection)} was not timed yet.")
+            raise MissingRun(f"{at} was not timed yet.")
         return seconds
 
-    def noise(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
+    def noise(self, at: At) -> list[Scored]:
         """One presentation of every query that was scored repeatedly."""
-        if not (repeats := self.run(side, base, seed, collection).read_noise()):
-            raise MissingRun(f"{_name(side, base, seed, collection)} has no noise floor yet.")
+        if not (repeats := self.run(at).read_noise()):
+            raise MissingRun(f"{at} has no noise floor yet.")
         return repeats
 
-    def observation(self, side: Side, base: str, seed: int, collection: str, name: str) -> Observation:
+    def observation(self, at: At, name: str) -> Observation:
         """One measure of one run, query by query; one value where only the whole collection has it."""
-        place = (side, base, seed, collection)
         plain = name.removeprefix("floor:")
-        if plain in MEASURES and "cutoff" in MEASURES[plain].needs and self.run(*place).record.gives_ranking:
-            raise MissingRun(f"{_name(*place)} gives a ranking, and {name} needs scores that a cutoff can be set on.")
+        if plain in MEASURES and "cutoff" in MEASURES[plain].needs and self.run(at).record.gives_ranking:
+            raise MissingRun(f"{at} gives a ranking, and {name} needs scores that a cutoff can be set on.")
         values: Array | None
         if plain in PER_QUERY:
-            queries = self.queries(*place) if plain == name else self.noise(*place)
+            queries = self.queries(at) if plain == name else self.noise(at)
             ids, values = tuple(q.query_id for q in queries), np.array([PER_QUERY[plain](q) for q in queries])
         elif plain != name:
-            cutoff = self.measured(*place).cutoff.value  # of the run, for its repeated scores too
-            by = self.threshold(*place) if cutoff is None else Threshold(cutoff=cutoff)
-            noise = measure(self.noise(*place), by)
+            cutoff = self.measured(at).cutoff.value  # of the run, for its repeated scores too
+            by = self.threshold(at) if cutoff is None else Threshold(cutoff=cutoff)
+            noise = measure(self.noise(at), by)
             ids, values = noise.query_ids, noise.values.get(plain)
         elif name in PER_COLLECTION:
-            ids, values = WHOLE, np.array([PER_COLLECTION[name](self.queries(*place))])
+            ids, values = WHOLE, np.array([PER_COLLECTION[name](self.queries(at))])
         else:
-            measured = self.measured(*place)
+            measured = self.measured(at)
             whole = measured.overall.get(name)
             ids, values = (measured.query_ids, measured.values.get(name)) if whole is None else (WHOLE, np.array([whole]))
         if values is None and name in MEASURES and MEASURES[name].value is not None:
             values = np.full(len(ids), np.nan)  # it was measured, and is undefined for every query
         if values is None:
-            raise MissingRun(f"{_name(*place)} has no {name}: `steadyscore list measures` says what it needs.")
-        return Observation(side.system, base, seed, task_of(collection), collection, ids, values)
+            raise MissingRun(f"{at} has no {name}: `steadyscore list measures` says what it needs.")
+        return Observation(at.side.system, at.base, at.seed, task_of(at.collection), at.collection, ids, values)
 
 
 def fitting_run(folder: Path, collection: str) -> Run:
@@ -205,11 +230,3 @@ def fitting_run(folder: Path, collection: str) -> Run:
     if collection not in names and Path(collection).stem not in names:
         raise MissingRun(f"{folder} scored {run.record.collection}, not {collection}. Name a run of {collection}.")
     return run
-
-
-def _name(side: Side, base: str, seed: int, collection: str) -> str:
-    """`oc-sft of qwen3-4b, seed 42, on dl19`."""
-    system = SYSTEMS[side.system]
-    of = "" if system.is_external else f" of {base}"
-    by = f", seed {seed}," if system.training else ""
-    return f"{side.system}{of}{by} on {collection}"

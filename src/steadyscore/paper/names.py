@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..collection.catalogue import CATALOGUE
@@ -163,6 +163,7 @@ class System:
         return self.address is not None
 
 
+_TEACHERS = {name: base.label for name, base in BASES.items()} | {"gpt-5.4": "GPT-5.4"}
 SINGLE, AVERAGED, OC = Training("single_order"), Training("order_averaged", 10), Training("oc_sft")
 
 SYSTEMS: dict[str, System] = {
@@ -194,25 +195,17 @@ SYSTEMS: dict[str, System] = {
     "redistilled-1": System("Re-distilled, round 1", Training("oc_sft", teacher="oc-sft")),
     "redistilled-2": System("Re-distilled, round 2", Training("oc_sft", teacher="redistilled-1")),
     **{
-        f"{name}-{queries}": System(f"{label}, {queries:,} queries", Training(objective, orders, queries=queries))
-        for name, label, objective, orders in (
-            ("single-order", "Single-order", SINGLE.objective, 1),
-            ("order-averaged", "Order-avg.", AVERAGED.objective, 10),
-            ("oc-sft", "OC-SFT", OC.objective, 1),
+        f"{name}-{queries}": System(f"{label}, {queries:,} queries", replace(training, queries=queries))
+        for name, label, training in (
+            ("single-order", "Single-order", SINGLE),
+            ("order-averaged", "Order-avg.", AVERAGED),
+            ("oc-sft", "OC-SFT", OC),
         )
         for queries in (300, 1_000, 3_000, 10_000)
     },
     **{
-        f"oc-sft-by-{teacher}": System(f"OC-SFT, taught by {label}", Training("oc_sft", teacher=teacher))
-        for teacher, label in (
-            ("qwen3-32b", "Qwen3-32B"),
-            ("gpt-5.4", "GPT-5.4"),
-            ("qwen3-8b", "Qwen3-8B"),
-            ("qwen3-14b", "Qwen3-14B"),
-            ("gemma-31b", "Gemma-31B"),
-            ("granite-8b", "Granite-8B"),
-            ("granite-30b", "Granite-30B"),
-        )
+        f"oc-sft-by-{name}": System(f"OC-SFT, taught by {_TEACHERS[name]}", Training("oc_sft", teacher=name))
+        for name in ("qwen3-32b", "gpt-5.4", "qwen3-8b", "qwen3-14b", "gemma-31b", "granite-8b", "granite-30b")
     },
     "jina-b20": System("jina-reranker-v3 (B=20)", address="system:jina-reranker-v3-b20", billions=0.6),
     "jina": System("jina-reranker-v3", address="system:jina-reranker-v3", billions=0.6),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -33,9 +34,9 @@ from .collate import (
 )
 from .data import data_of, derive
 from .jobs import PLACES, teacher_side
-from .library import Library, MissingRun, better_of
+from .library import At, Library, MissingRun, better_of
 from .names import bases_in, task_of
-from .recipe import Cell, Request, Side
+from .recipe import Cell, Request
 
 Statistic = Callable[[Cell, Library], Value]
 Pick = Callable[[Sequence[float]], float]
@@ -48,26 +49,20 @@ def observations(cell: Cell, library: Library) -> list[Observation]:
     count = max(len(side.seeds) for _, side in sides)
     sums: list[Observation] = []
     absent: list[tuple[int, str]] = []
-    for base in bases_in(cell.base):
-        for collection in library.choices.members(cell.collections):
-            for i in range(count):
-                try:
-                    terms = [
-                        (sign, _observed(library, side, side.seeds[min(i, len(side.seeds) - 1)], base, collection, cell.measure))
-                        for sign, side in sides
-                    ]
-                    sums.append(replace(combine(terms), base=base, seed=i))
-                except MissingRun as missing:
-                    absent.append((i, str(missing)))
+    for base, collection, i in product(bases_in(cell.base), library.choices.members(cell.collections), range(count)):
+        terms = []
+        try:
+            for sign, side in sides:
+                own = side.base if side.base and len(bases_in(side.base)) == 1 else base
+                seed = side.seeds[min(i, len(side.seeds) - 1)]
+                at = At(replace(side, collections=collection, seeds=()), own, seed, collection)
+                terms.append((sign, library.observation(at, cell.measure)))
+            sums.append(replace(combine(terms), base=base, seed=i))
+        except MissingRun as missing:
+            absent.append((i, str(missing)))
     if absent:
         raise MissingRun(_half_finished(absent, count))
     return sums
-
-
-def _observed(library: Library, side: Side, seed: int, base: str, collection: str, measure: str) -> Observation:
-    at = replace(side, collections=collection)
-    base = side.base if side.base not in ("", base) and len(bases_in(side.base)) == 1 else base
-    return library.observation(replace(at, seeds=()), base, seed, collection, measure)
 
 
 def _half_finished(absent: list[tuple[int, str]], count: int) -> str:
@@ -156,22 +151,11 @@ def size(cell: Cell, library: Library) -> Value:
 # -- studies
 
 
-def _places(cell: Cell, library: Library, side: Side | None = None) -> list[tuple[Side, str, int, str]]:
-    """Every run of a side of a cell; of the first, where none is named."""
-    side = library.side(side or cell.side())
-    return [
-        (replace(side, collections=collection, seeds=()), base, seed, collection)
-        for base in bases_in(cell.base)
-        for seed in side.seeds
-        for collection in library.choices.members(cell.collections)
-    ]
-
-
 def slot_value(cell: Cell, library: Library) -> Value:
     """psi(p): what slot p (counted from 1) adds to a score, mean over collections; `second` gold: to relevant candidates."""
     slot, profiles, queries = int(cell.at) - 1, [], 0
-    for place in _places(cell, library):
-        scored = library.queries(*place)
+    for place in library.places(cell):
+        scored = library.queries(place)
         profile = decomposition.slot_profile(scored, gold=cell.second == "gold").profile
         queries += len(scored)
         if slot < len(profile):
@@ -193,10 +177,10 @@ def width_effect(cell: Cell, library: Library) -> Value:
     """Score-level width effect of the cell's system against itself at width 1; of the second term, subtracted."""
     total: dict[str, float] = {}
     for sign, side in cell.sides():
-        for at, base, seed, collection in _places(cell, library, side):
-            wide = library.queries(at, base, seed, collection)
-            alone = library.queries(replace(at, width=1, permutations=1), base, seed, collection)
-            total[collection] = total.get(collection, 0.0) + sign * score_width_effect(wide, alone)
+        for at in library.places(cell, side):
+            alone = library.queries(at._replace(side=replace(at.side, width=1, permutations=1)))
+            effect = score_width_effect(library.queries(at), alone)
+            total[at.collection] = total.get(at.collection, 0.0) + sign * effect
     shift = mean_interval([[value] for value in total.values()], scheme="collections", draws=cell.draws, method=library.method)
     many = len(total) > 1
     return Value(shift.value, shift.low if many else None, shift.high if many else None, basis=Basis(0, len(total), 1, 1))
@@ -237,7 +221,7 @@ def cells(cell: Cell, library: Library) -> Value:
 
 def _seconds(cell: Cell, library: Library, way: int) -> list[Array]:
     """Seconds of every query at a width, collection by collection."""
-    return [library.seconds(*place, way) for place in _places(cell, library)]
+    return [library.seconds(place, way) for place in library.places(cell)]
 
 
 def latency(cell: Cell, library: Library) -> Value:
@@ -265,9 +249,9 @@ def _median(values: Array, timed: Sequence[Array], cell: Cell) -> Value:
 
 def leader_reversals(cell: Cell, library: Library) -> Value:
     """Permutations that put the cell's system on the other side of its rival than their mean does."""
-    side, base, seed, collection = _places(cell, library)[0]
-    k = TASKS[task_of(collection)].quality_cutoff
-    quality = np.array([quality_by_permutation(query, k) for query in library.queries(side, base, seed, collection)])
+    at = library.places(cell)[0]
+    k = TASKS[task_of(at.collection)].quality_cutoff
+    quality = np.array([quality_by_permutation(query, k) for query in library.queries(at)])
     rival = _of(cell, library, cell.rivals[0])[0].mean
     means = np.nanmean(quality, axis=0)
     return Value(float(pairing.leader_reversals(means, rival)), basis=Basis(len(quality), 1, 1, 1), of=len(means))
@@ -275,11 +259,11 @@ def leader_reversals(cell: Cell, library: Library) -> Value:
 
 def same_evidence(cell: Cell, library: Library) -> Value:
     """Flip of the rival minus that of the cell's system, where both showed the reader the same candidates."""
-    before, after = (_places(cell, library, cell.side(system=system)) for system in (cell.rivals[0], cell.system))
+    before, after = (library.places(cell, cell.side(system=system)) for system in (cell.rivals[0], cell.system))
     matched = []
     for places in zip(before, after, strict=True):
-        one, other = ((library.queries(*place), library.readings(*place).outputs) for place in places)
-        matched.append(compare_on_same_evidence(TASKS[library.run(*places[0]).record.task], one, other, EVIDENCE))
+        one, other = ((library.queries(place), library.readings(place).outputs) for place in places)
+        matched.append(compare_on_same_evidence(TASKS[library.run(places[0]).record.task], one, other, EVIDENCE))
     values = np.array([getattr(each, cell.second) for each in matched], float)
     if np.isnan(values).all():
         return Value(reason="no query has the same evidence under every permutation")
@@ -309,11 +293,11 @@ def teacher_figure(cell: Cell, library: Library) -> Value:
 
 def example(cell: Cell, library: Library) -> Value:
     """A query whose two orders are equally good and decide otherwise; `at` says which order, `second` which fact of it."""
-    place = _places(cell, library)[0]
-    cutoff = library.measured(*place).cutoff.value
+    place = library.places(cell)[0]
+    cutoff = library.measured(place).cutoff.value
     if cutoff is None:
         return Value(reason="no cutoff was tuned")
-    orders = equal_quality_example(library.queries(*place), library.readings(*place).outputs, cutoff)
+    orders = equal_quality_example(library.queries(place), library.readings(place).outputs, cutoff)
     if orders is None:
         return Value(reason="no query has two orders of equal quality that retain different sets")
     order = orders[int(cell.at) - 1]
