@@ -147,6 +147,11 @@ class Shape(NamedTuple):
     """Shown of a candidate, on average; the limit where the collection is not here."""
     is_here: bool
 
+    def cut(self, queries: int | None, pool: int | None, characters: int | None = None) -> Shape:
+        """What is left of it under limits; None: no limit."""
+        most = (queries or self.queries, pool or self.pool, characters or self.characters)
+        return Shape(min(self.queries, most[0]), min(self.pool, most[1]), min(self.characters, most[2]), self.is_here)
+
 
 @cache
 def shape_of_collection(collection: str, part: tuple[int, int] | None = None) -> Shape:

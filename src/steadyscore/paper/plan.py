@@ -58,15 +58,13 @@ class Size:
 
 def size_of(job: Job, price: Price | None = None) -> Size:
     """From the size of the collection alone; time from the speed of the scorer's last run on this machine."""
-    shape, config = shape_of(job.data), job.config
-    queries = min(shape.queries, config.cut.queries or shape.queries)
-    pool = min(shape.pool, config.cut.pool or shape.pool)
-    width = config.settings.width or TASKS[task_of(job.request.collection)].width
+    queries, pool, characters, _ = shape_of(job.data).cut(job.config.cut.queries, job.config.cut.pool)
+    width = job.config.settings.width or TASKS[task_of(job.request.collection)].width
     orders = 1 if width == 1 else job.need.permutations + 1  # a candidate alone is scored once, whatever the order
     per_order = math.ceil(pool / width) if job.request.condition == "companions" else round(pool)
     shown = pool if job.request.condition != "fillers" else pool * min(width, pool)
     windows = queries * orders * per_order
-    tokens = round((windows * FRAME + queries * orders * shown * shape.characters) / CHARS_PER_TOKEN)
+    tokens = round((windows * FRAME + queries * orders * shown * characters) / CHARS_PER_TOKEN)
     address = job.scoring.address
     rate = speeds().get(address)
     money = estimate_cost(tokens, round(queries * orders * pool), price) if price and is_hosted(address) else None
@@ -87,14 +85,11 @@ class TrainingSize:
 
 def training_size(training: TrainingJob, store: Store) -> TrainingSize:
     config = train_config(training, store.label_folder(training), store.training_folder(training))
-    shape = shape_of_collection(training.data)
-    queries = min(shape.queries, config.queries or shape.queries)
-    pool = min(shape.pool, config.pool or shape.pool)
+    queries, pool, characters, _ = shape_of_collection(training.data).cut(config.queries, config.pool, config.chars)
     how = resolve_plan(config, Collection(training.data, training.task))
     width = max(how.widths)
     windows = queries * math.ceil(pool / width)
     steps = make_schedule(how, windows).steps
-    characters = min(shape.characters, config.chars or shape.characters)
 
     def tokens(windows: float, width: int) -> int:
         return round(windows * (FRAME + min(width, pool) * characters) / CHARS_PER_TOKEN)
@@ -192,9 +187,8 @@ def disk_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob]) -> dict[str, 
     kept = 2 + 2 * TrainConfig().keep  # the last step, the selected one, and checkpoints with their optimizer
     rows = 0.0
     for job in jobs:
-        shape = shape_of(job.data)
-        pool = min(shape.pool, job.config.cut.pool or shape.pool)
-        rows += min(shape.queries, job.config.cut.queries or shape.queries) * pool * (job.need.permutations + 1)
+        shape = shape_of(job.data).cut(job.config.cut.queries, job.config.cut.pool)
+        rows += shape.queries * shape.pool * (job.need.permutations + 1)
     adapters = sum(kept * ADAPTER * BASES[t.base_name].active * (len(t.weights) or 1) for t in trainings)
     return {"models": models, "adapters": adapters, "runs": rows * SCORE / 1e9}
 

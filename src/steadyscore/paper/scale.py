@@ -15,7 +15,6 @@ from ..engines.synthetic import fixed_number
 from ..errors import InputError
 from ..machine.disk import is_there
 from ..tasks import TASKS
-from ..terms import JsonObject
 from .names import BASES, COLLECTIONS, PRIVATE, READERS, SYSTEMS, TaskKind, collections_in, task_of
 from .recipe import Side
 
@@ -138,6 +137,8 @@ KINDS = {name: kind for name, kind in get_type_hints(Choices).items() if name !=
 
 def choices_from(scale: str, file: Path | None = None, **given: Any) -> Choices:
     """Choices from a TOML file, then from what else is given; every mistake at once."""
+    merged: dict[str, Any]
+    mistakes: list[str]
     merged, mistakes = _read(file) if file else ({}, [])
     for key, value in given.items():
         if value:
@@ -167,12 +168,12 @@ def choices_from(scale: str, file: Path | None = None, **given: Any) -> Choices:
     return Choices(SCALES[scale], **{**merged, **lists})
 
 
-def _read(file: Path) -> tuple[JsonObject, list[str]]:
+def _read(file: Path) -> tuple[dict[str, Any], list[str]]:
     """What a file names, and its mistakes: keys that are not known, and values of another kind."""
     from ..machine.schemas import kind_mistakes
 
     try:
-        values: JsonObject = json.loads(json.dumps(tomllib.loads(file.read_text(encoding="utf-8")), default=str))
+        values: dict[str, Any] = json.loads(json.dumps(tomllib.loads(file.read_text(encoding="utf-8")), default=str))
     except OSError as refusal:
         raise InputError(f"{file} cannot be read: {refusal.strerror or refusal}.") from refusal
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as damage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ..engines import EngineOptions
 from ..errors import InputError, SteadyscoreError
@@ -18,8 +18,6 @@ from ..scoring.ray_launcher import Cluster, Row, map_on_ray
 from .jobs import Job, TrainingJob, trainings_of
 from .scale import Choices
 from .work import Stage, Store, Workshop
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -98,10 +98,6 @@ class Store:
     def has_labels(self, training: TrainingJob) -> bool:
         return is_there(self.label_folder(training) / "labels.parquet")
 
-    @property
-    def collections(self) -> Path:
-        return self.folder / "collections"
-
     def describe(self, folder: Path, content: Content) -> None:
         """Write into a folder what its key means."""
         if not is_there(file := folder / "what.json"):
@@ -112,7 +108,7 @@ def holds(run: Run, need: Need, choices: Choices) -> bool:
     """Whether a complete run has everything but the permutations that a cell takes from it."""
     files = [*map(perturbed_file, need.perturb), *([NOISE_FILE] if need.noise else [])]
     readers = {reader_label(reader_name(reader, choices), EVIDENCE, view) for reader, view in need.readings}
-    has_timings = not need.timed or not need.timed - {timing.way for timing in read_timings(run)}
+    has_timings = not need.timed or need.timed <= {timing.way for timing in read_timings(run)}
     return has_timings and all(map(run.has, files)) and (not readers or readers <= set(readers_of(run)))
 
 
@@ -133,7 +129,7 @@ class Workshop:
 
     def do(self, job: Job, say: Callable[[str], None]) -> Run:
         """Score a job, or resume it, and add what else was asked for."""
-        source = open_data(job.data, self.store.collections)
+        source = open_data(job.data, self.store.folder / "collections")
         plain = scorer_for(self._backend(job.scoring, source, job), source.collection, job.config)
         if other := other_task(plain.identity()):
             raise InputError(f"the scorer is {other}. Name an adapter of this task, or none and it is trained.")
@@ -145,9 +141,8 @@ class Workshop:
         folder = self.store.run_folder(job.content, permutations)
         config = replace(job.config, permutations=permutations)
         name = f"{job.request.system} on {source.collection.name}"
-        run = score_collection(
-            scorer, source, folder, config, command=list(self.command), progress=bar(name, self.quiet)
-        )  # fmt: skip
+        progress = bar(name, self.quiet)
+        run = score_collection(scorer, source, folder, config, command=list(self.command), progress=progress)
         self.store.describe(folder.parent, job.content)
         if failed := run.record.failed:
             say(f"{name}: {len(failed)} queries could not be scored, the first one because {failed[0].reason}")
@@ -310,5 +305,4 @@ def train_config(training: TrainingJob, labels: Path, out: Path, weight: float |
         **({"widths": (width,)} if width else {}),
         **dict(scale.training),
     }
-    known = {field.name for field in fields(TrainConfig)}
-    return replace(start, **{name: value for name, value in changes.items() if name in known})
+    return replace(start, **changes)
