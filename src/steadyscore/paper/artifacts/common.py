@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..names import BASES, COLLECTIONS, SEEDS, SYSTEMS
+from ..names import BASES, COLLECTIONS, SYSTEMS
 from ..recipe import Artifact, Block, Fields, Line, line
 
-ALL_SEEDS = SEEDS
 NDCG, TAU = Fields(measure="ndcg@10"), Fields(measure="tau_psi")
 DASH = Fields(text="---")
 

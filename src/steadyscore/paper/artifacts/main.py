@@ -7,9 +7,9 @@ from typing import Any
 
 from ...collection.catalogue import CATALOGUE
 from ...tasks import TASKS
-from ..names import COLLECTIONS, DEEP_LEARNING_V2, PRIVATE, TRAINING_DATA
+from ..names import COLLECTIONS, DEEP_LEARNING_V2, PRIVATE, SEEDS, TRAINING_DATA
 from ..recipe import Artifact, Block, Drawing, Fields, Line, line, minus, panels
-from .common import ALL_SEEDS, DASH, FOUR, THREE, measures, systems, table
+from .common import DASH, FOUR, THREE, measures, systems, table
 
 TRAINED = ("single-order", "order-averaged", "debias-first", "permutation-augmentation", "oc-sft")
 SHUFFLES = 40
@@ -37,7 +37,7 @@ PHENOMENON = panels(
         "(b) Quality and overlap of five trained scorers",
         systems(TRAINED),
         measures({"nDCG@10": "ndcg@10", "Overlap": "overlap"}),
-        Fields(collections="reranking", seeds=ALL_SEEDS),
+        Fields(collections="reranking", seeds=SEEDS),
         draw=Drawing("points", "nDCG@10", "retained-set overlap"),
     ),
 )
@@ -69,7 +69,7 @@ LEVELS = panels(
             line("Round-robin", "Untrained", system="off-the-shelf", partition="round_robin"),
             Line("BSC (×10)", Fields(system="off-the-shelf", permutations=SHUFFLES, serving=10), "Untrained", mark="ᵃ"),
             *systems({"jina-b20": "jina-reranker-v3", "gpt-5.4": "GPT-5.4"}, "External"),
-            *systems(TRAINED, "Trained", is_rival=True, seeds=ALL_SEEDS),
+            *systems(TRAINED, "Trained", is_rival=True, seeds=SEEDS),
         ),
         (
             *_task("Passage reranking (18)", "reranking", "nDCG@10", "Jacc.", "overlap"),
@@ -155,7 +155,7 @@ AMORT_CONSUMERS = panels(
         "Retained-set overlap at each row's own F1-tuned cutoff",
         THREE,
         (BUDGETS[0], BUDGETS[-1]),
-        Fields(collections="reranking", measure="overlap", permutations=SHUFFLES, seeds=ALL_SEEDS),
+        Fields(collections="reranking", measure="overlap", permutations=SHUFFLES, seeds=SEEDS),
         corner="K",
     ),
 )

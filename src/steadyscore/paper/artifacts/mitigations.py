@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..names import GROUPS, SEEDS
 from ..recipe import Block, Drawing, Fields, Line, gain_of_gains, line, minus, panels
-from .common import ALL_SEEDS, DASH, FOUR, NDCG, SIX, TAU, collections, estimate, measures, systems, table, variants_by_measure
+from .common import DASH, FOUR, NDCG, SIX, TAU, collections, estimate, measures, systems, table, variants_by_measure
 
 ROUND_ROBIN = Fields(partition="round_robin")
 CHANGE = estimate("Change")
@@ -97,7 +97,7 @@ VARIANTS = panels(
             is_rival=True,
         ),
         (*measures({"Mean nDCG@10": "ndcg@10", "Mean τ-PSI": "tau_psi"}, form="spread"), CLOSED),
-        Fields(collections="reranking", seeds=ALL_SEEDS),
+        Fields(collections="reranking", seeds=SEEDS),
         corner="Variant",
         bold="seed_spread",
     ),
@@ -133,7 +133,7 @@ TEACHER_DESIGN = panels(
             line("Minimum residual", statistic="seed_minimum", form="signed"),
             line("Maximum residual", statistic="seed_maximum", form="signed"),
         ),
-        Fields(collections="reranking", measure="ndcg@10", width=1, seeds=ALL_SEEDS, digits=4),
+        Fields(collections="reranking", measure="ndcg@10", width=1, seeds=SEEDS, digits=4),
         corner="Control",
     ),
 )

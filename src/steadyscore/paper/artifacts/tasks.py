@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from ...collection.catalogue import CATALOGUE
 from ...studies.width_conditions import Condition
-from ..names import COLLECTIONS, QA, RERANKING, RESPONSES, TWELVE
+from ..names import COLLECTIONS, QA, RERANKING, RESPONSES, SEEDS, TWELVE
 from ..recipe import Block, Fields, Line, Term, line, minus, minus_cell, panels
-from .common import ALL_SEEDS, SIX, bases, collections, estimate, measures, systems, table
+from .common import SIX, bases, collections, estimate, measures, systems, table
 
 ONE_PERMUTATION = minus(width=1)
 ORDER_AVERAGED = (Term(1, {"serving": 10}), Term(-1, {"width": 1}))
@@ -47,7 +47,7 @@ WIDTH = table(
         ),
     ),
     (line("B=1", group="Level", width=1), line("Training width", group="Level"), *EFFECTS),
-    Fields(system="oc-sft", seeds=ALL_SEEDS),
+    Fields(system="oc-sft", seeds=SEEDS),
     corner="Task",
 )
 
@@ -75,7 +75,7 @@ QA_WIDTH = panels(
         "(a) Mean width effect by collection",
         collections(QA),
         (line("One permutation", terms=ONE_PERMUTATION), line("Order-averaged", terms=ORDER_AVERAGED)),
-        Fields(system="oc-sft", measure="ndcg@10", seeds=ALL_SEEDS, form="signed", digits=4),
+        Fields(system="oc-sft", measure="ndcg@10", seeds=SEEDS, form="signed", digits=4),
         corner="Collection",
     ),
     Block(
@@ -87,14 +87,14 @@ QA_WIDTH = panels(
             line("Answer skeleton", terms=between(*SKELETON)),
         ),
         (line("Mean", form="signed", digits=4),),
-        Fields(system="oc-sft", collections="qa", measure="ndcg@10", seeds=ALL_SEEDS),
+        Fields(system="oc-sft", collections="qa", measure="ndcg@10", seeds=SEEDS),
         corner="Three-collection component",
     ),
     Block(
         "Order-averaged three-collection mean by calls of the engine at B=1",
         (line("One call", terms=ORDER_AVERAGED), line("Ten calls, batched independently", terms=MATCHED)),
         (line("Mean", form="signed", digits=4),),
-        Fields(system="oc-sft", collections="qa", measure="ndcg@10", seeds=ALL_SEEDS),
+        Fields(system="oc-sft", collections="qa", measure="ndcg@10", seeds=SEEDS),
         corner="B=1 estimator",
     ),
 )
@@ -112,7 +112,7 @@ RR_CONTROLS = panels(
             line("Order-averaged effect", form="signed", terms=ORDER_AVERAGED),
             line("Pool size"),
         ),
-        Fields(system="oc-sft", measure="ndcg@1", seeds=ALL_SEEDS),
+        Fields(system="oc-sft", measure="ndcg@1", seeds=SEEDS),
         corner="Collection",
         special={(row, 2): Fields(text=str(CATALOGUE[name].pool)) for row, name in enumerate(RESPONSES)},
     ),
@@ -164,9 +164,9 @@ PER_BASE = table(
 )
 
 FIVE = ("oc-sft", "order-averaged", "permutation-augmentation", "debias-first", "single-order")
-SEVEN = (*systems(("gpt-5.4",)), *systems(FIVE, is_rival=True, seeds=ALL_SEEDS), *systems({"jina-b20": "jina-v3"}))
+SEVEN = (*systems(("gpt-5.4",)), *systems(FIVE, is_rival=True, seeds=SEEDS), *systems({"jina-b20": "jina-v3"}))
 NAMES = tuple(variant.fields["system"] for variant in SEVEN)
-WINNERS = Fields(statistic="discordant", rivals=NAMES, seeds=ALL_SEEDS, form="of")
+WINNERS = Fields(statistic="discordant", rivals=NAMES, seeds=SEEDS, form="of")
 PER_COLLECTION = panels(
     "jaccard-percollection",
     "Retained-set overlap by collection for seven systems",
@@ -238,7 +238,7 @@ DOWNSTREAM = panels(
             line("Perm. aug. → EMA, QA exact match", collections="qa", measure="answer_em", reader="first", **EMA),
         ),
         (line("Estimate", form="signed"), line("SD", form="sd")),
-        Fields(seeds=ALL_SEEDS, digits=4),
+        Fields(seeds=SEEDS, digits=4),
         corner="Contrast, collection / output",
     ),
     Block(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..names import BASES, COLLECTIONS, DEEP_LEARNING_V2, DENSE, PRIVATE, RERANKING, TWELVE
+from ..names import BASES, COLLECTIONS, DEEP_LEARNING_V2, DENSE, PRIVATE, RERANKING, SEEDS, TWELVE
 from ..recipe import Block, Drawing, Fields, Line, line, minus, panels
-from .common import ALL_SEEDS, FOUR, NDCG, SIX, bases, collections, estimate, measures, systems, table, variants_by_measure
+from .common import FOUR, NDCG, SIX, bases, collections, estimate, measures, systems, table, variants_by_measure
 from .tasks import CONTENT, LENGTH, MATCHED, ONE_PERMUTATION, ORDER_AVERAGED, SKELETON, between
 
 WIDTH_CONTROLS = panels(
@@ -89,7 +89,7 @@ TRAIN_DEPLOY = panels(
             *measures({"nDCG@10": "ndcg@10", "τ-PSI": "tau_psi"}, "Serve B=20, one pass", width=20),
             line("nDCG@10", "Serve B=20, K=10", measure="ndcg@10", width=20, serving=10),
         ),
-        Fields(collections="reranking", seeds=ALL_SEEDS),
+        Fields(collections="reranking", seeds=SEEDS),
         corner="Train",
     ),
 )
