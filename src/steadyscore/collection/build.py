@@ -48,34 +48,33 @@ def from_folder(folder: Path, request: BuildRequest, report: Report) -> tuple[Co
         raise InputError(f"{folder}: no such folder. To build {known.name}: {known.obtain or 'give the folder of its files'}.")
     if known.format not in ROLES and (request.stage or request.verdicts):
         raise InputError(f"{known.format} records hold their own candidates; --first-stage and --verdicts are for passage data.")
+    limit = None
     if known.format == "jsonl":
-        return _own_lines(folder, request, report)
-    if known.format in ROLES:
+        collection, instances = _own_lines(folder, request, report)
+    elif known.format in ROLES:
         collection, instances = from_passages(folder, request, report, _sample(request))
-        return collection, raise_mistakes_at_end(_leave_out_shared(instances, request, report), report)
-    paths = _record_files(folder, known.files)
-    instances = _from_records(partial(records, paths), request, report, _aliases(folder, report))
-    return header(request, report, [*paths, request.verdicts], None), raise_mistakes_at_end(instances, report)
+    else:
+        paths, limit = _record_files(folder, known.files), _limit(request)
+        instances = _from_records(partial(records, paths), request, report, _aliases(folder, report))
+        collection = header(request, report, [*paths, request.verdicts], None)
+    return collection, _kept(instances, request, report, limit)
 
 
 def from_hub(request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
     """A collection of the catalogue through ir_datasets or the datasets library; needs a network."""
-    known = request.known
+    known, stage = request.known, None
     if known.ir_datasets:
         stage = request.stage or (parse_first_stage(known.first_stage) if known.first_stage else None)
         check_installed(f"data get {known.name}", "ir_datasets", *(STAGE_MODULES[stage.kind] if stage else ()))
         options = passage_options(request, report, _sample(request))
         instances = from_ir_datasets(known.ir_datasets, stage, report, **options)
-        instances = _leave_out_shared(instances, request, report)
     elif known.hub:
-        stage = None
         check_installed(f"data get {known.name}", "datasets")
-        instances = _from_records(partial(_hub_records, *known.hub), request, report, None)
+        instances = _from_records(partial(_hub_records, *known.hub), request, report)
     else:
         raise InputError(f"{known.name} cannot be downloaded freely: {known.obtain}; then: {_by_hand(known)}")
-    return header(request, report, [request.verdicts], stage), raise_mistakes_at_end(
-        _explain_download_errors(instances, known), report
-    )
+    collection = header(request, report, [request.verdicts], stage)
+    return collection, _kept(_explain_download_errors(instances, known), request, report, _limit(request))
 
 
 def _sample(request: BuildRequest) -> Callable[[Iterable[str]], list[str]] | None:
@@ -83,11 +82,15 @@ def _sample(request: BuildRequest) -> Callable[[Iterable[str]], list[str]] | Non
     return partial(sample_ids, size=known.sample, seed=request.seed, spare=request.spare) if known.sample else None
 
 
+def _limit(request: BuildRequest) -> int | None:
+    return request.known.limit + request.spare if request.known.limit else None
+
+
 def _from_records(
     source: Callable[[Report], Iterable[tuple[str, Any]]],
     request: BuildRequest,
     report: Report,
-    aliases: dict[str, list[str]] | None,
+    aliases: dict[str, list[str]] | None = None,
 ) -> Iterator[Instance]:
     known = request.known
     convert = LAYOUTS[known.format][1]
@@ -98,34 +101,32 @@ def _from_records(
         size = sum(1 for _ in source(Report()))
         chosen = set(random.Random(request.seed).sample(range(1, size + 1), min(size, known.sample + request.spare)))
         report.dropped["records outside the sample"] = size - len(chosen)
-    limit = known.limit + request.spare if known.limit else None
-    yield from islice(_leave_out_shared(convert_records(source(report), convert, report, chosen), request, report), limit)
+    yield from convert_records(source(report), convert, report, chosen)
 
 
-def _leave_out_shared(instances: Iterator[Instance], request: BuildRequest, report: Report) -> Iterator[Instance]:
-    other = request.apart_from or request.known.apart_from
-    if other is None:
-        return instances
-    try:
-        others = open_collection(other).instances
-    except InputError as error:
-        wanted = f"{request.known.name} leaves out what is also in {other}"
-        raise InputError(f"{wanted}, which cannot be read: {error} Or name its file with --apart-from.") from None
-    return leave_out_shared(instances, others(), report.dropped)
+def _kept(instances: Iterator[Instance], request: BuildRequest, report: Report, limit: int | None) -> Iterator[Instance]:
+    """Those that another collection does not have; at the end all mistakes are raised."""
+    if (other := request.apart_from or request.known.apart_from) is not None:
+        try:
+            others = open_collection(other).instances
+        except InputError as error:
+            wanted = f"{request.known.name} leaves out what is also in {other}"
+            raise InputError(f"{wanted}, which cannot be read: {error} Or name its file with --apart-from.") from None
+        instances = leave_out_shared(instances, others(), report.dropped)
+    return raise_mistakes_at_end(islice(instances, limit), report)
 
 
 def _own_lines(path: Path, request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
     """A file of our own format, checked and rewritten with a header that counts and signs it."""
     file = path if path.is_file() else _record_files(path, ("*.jsonl*",))[0]
     source = open_collection(file)
-    collection = source.collection
+    collection, instances = source.collection, source.instances(reserve=True)
     details = {**(collection.details or {}), "sources": checksums([file]), "dropped": report.dropped}
     renamed = replace(collection, name=request.known.name, chars=request.chars or collection.chars, details=details)
-    instances = source.instances(reserve=True)
-    if request.known.sample is not None:
-        chosen = set(sample_ids((each.id for each in source.instances()), request.known.sample, request.seed, request.spare))
+    if (choose := _sample(request)) is not None:
+        chosen = set(choose(each.id for each in source.instances()))
         instances = (instance for instance in instances if instance.id in chosen)
-    return renamed, raise_mistakes_at_end(_leave_out_shared(instances, request, report), report)
+    return renamed, instances
 
 
 def _hub_records(id: str, configuration: str | None, split: str, report: Report) -> Iterator[tuple[str, Any]]:

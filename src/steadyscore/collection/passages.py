@@ -181,40 +181,15 @@ def instances(
         yield Instance(query, text, tuple(pool), verdict=(verdicts or {}).get(query), judged=outside or None)
 
 
-def from_files(
-    files: Files,
-    stage: FirstStage,
-    report: Report,
-    *,
-    depth: int,
-    choose: Choose | None = None,
-    **options: Any,
-) -> Iterator[Instance]:
+def from_files(files: Files, stage: FirstStage, report: Report, **options: Any) -> Iterator[Instance]:
     """Instances of files on disk. Mistakes of all of them are raised together, before the first instance."""
     topics = read_topics(files.topics, report)
     qrels = read_qrels(files.qrels, report) if files.qrels else None
-    if choose:
-        topics = {id: topics[id] for id in choose(id for id in topics if qrels is None or id in qrels)}
-    with closing(Documents()) as documents:
-        is_run = stage.kind == "run"
-        if is_run:
-            documents.add_run(read_trec_run(Path(stage.argument or ""), report), topics, report)
-        documents.add(read_corpus(files.corpus, report), report, wanted_only=is_run)
-        documents.check_run(report)
-        report.stop_at_mistakes()
-        ranked = documents.ranking_of if is_run else documents.search_by(stage, topics, depth + 2)
-        yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)
+    run = read_trec_run(Path(stage.argument or ""), report) if stage.kind == "run" else None
+    yield from _over_corpus(topics, qrels, run, stage, lambda _: read_corpus(files.corpus, report), report, **options)
 
 
-def from_ir_datasets(
-    id: str,
-    stage: FirstStage | None,
-    report: Report,
-    *,
-    depth: int,
-    choose: Choose | None = None,
-    **options: Any,
-) -> Iterator[Instance]:
+def from_ir_datasets(id: str, stage: FirstStage | None, report: Report, **options: Any) -> Iterator[Instance]:
     """Instances of an ir_datasets id; without a stage, over the dataset's own first-stage list."""
     import ir_datasets
 
@@ -223,20 +198,39 @@ def from_ir_datasets(
     qrels: dict[str, dict[str, int]] = {}
     for judgement in dataset.qrels_iter():
         qrels.setdefault(judgement.query_id, {})[judgement.doc_id] = max(judgement.relevance, 0)
+    run = None if stage else _official_run(dataset)
+    if stage and stage.kind == "run":
+        run = read_trec_run(Path(stage.argument or ""), report)
+
+    def corpus(documents: Documents) -> Iterator[Document]:
+        store = None if run is None else dataset.docs_store()
+        return map(_document, dataset.docs_iter() if store is None else map(store.get, documents.wanted()))
+
+    yield from _over_corpus(topics, qrels, run, stage, corpus, report, **options)
+
+
+def _over_corpus(
+    topics: dict[str, str],
+    qrels: dict[str, dict[str, int]] | None,
+    run: Iterable[RunLine] | None,
+    stage: FirstStage | None,
+    corpus: Callable[[Documents], Iterable[Document]],
+    report: Report,
+    *,
+    depth: int,
+    choose: Choose | None = None,
+    **options: Any,
+) -> Iterator[Instance]:
+    """Instances over a corpus as a run ranks it; without one, as a first stage that searches it does."""
     if choose:
-        topics = {query: topics[query] for query in choose(query for query in topics if query in qrels)}
+        topics = {id: topics[id] for id in choose(id for id in topics if qrels is None or id in qrels)}
     with closing(Documents()) as documents:
-        if stage is None or stage.kind == "run":
-            run = read_trec_run(Path(stage.argument or ""), report) if stage else _official_run(dataset)
+        if run is not None:
             documents.add_run(run, topics, report)
-            store = dataset.docs_store()
-            documents.add((_document(store.get(name)) for name in documents.wanted()), report, wanted_only=False)
-            ranked: Ranked = documents.ranking_of
-        else:
-            documents.add(map(_document, dataset.docs_iter()), report, wanted_only=False)
-            ranked = documents.search_by(stage, topics, depth + 2)
+        documents.add(corpus(documents), report, wanted_only=run is not None)
         documents.check_run(report)
         report.stop_at_mistakes()
+        ranked = documents.search_by(stage, topics, depth + 2) if run is None and stage else documents.ranking_of
         yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)
 
 

@@ -25,8 +25,8 @@ from ..results.load import measure_run, own_threshold
 from ..runs.find import find_run
 from ..runs.folder import Run
 from ..runs.table import Scored
-from ..scoring.rereads import average_reads
-from ..scoring.timing import query_seconds, read_timings
+from ..scoring.estimate import query_seconds, read_timings
+from ..scoring.perturbation import average_reads
 from ..terms import Array
 from . import studies
 from .collate import WHOLE
