@@ -19,7 +19,7 @@ import numpy as np
 from steadyscore.measures import settling
 from steadyscore.measures.settling import DecisionRule, PairRule, ThresholdRule, TopKRule, is_decided, roles
 from steadyscore.runs.score_file import read_scores
-from steadyscore.scoring.adaptive import ShareRule, for_pool
+from steadyscore.scoring.mitigations import ShareRule, for_pool
 
 K, REPEATS = 10, 20
 ERRORS = (0.005, 0.01, 0.02, 0.03, 0.05)

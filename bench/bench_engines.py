@@ -36,8 +36,7 @@ from steadyscore.measures.threshold import match_retention
 from steadyscore.models.embedded import EMBEDDED
 from steadyscore.models.weights import gguf_tokenizer
 from steadyscore.runs.table import Scored
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 

@@ -22,8 +22,7 @@ from steadyscore.engines.local.precision import computes_bfloat16
 from steadyscore.measures.ranking import ndcg
 from steadyscore.measures.retained_sets import overlap, retained
 from steadyscore.models.adapter import card_of
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, scorer_for
 
 PRECISIONS = ("float32", "bfloat16")
 QUALITY, KEPT = 0.003, 0.98

@@ -16,8 +16,7 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import ModelError
 from steadyscore.measures.measurement import measure
 from steadyscore.measures.threshold import Threshold
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training.labels import label_collection

@@ -25,8 +25,8 @@ from .runs.folder import Run as Run
 from .runs.score_file import read_scores as read_scores
 from .runs.table import Scored as Scored
 from .scoring.config import AuditConfig as AuditConfig, Cut as Cut
-from .scoring.opening import open_scorer as open_scorer
-from .scoring.ray_launcher import Cluster as Cluster
+from .scoring.config import open_scorer as open_scorer
+from .scoring.parts import Cluster as Cluster
 from .scoring.rerank import Ranking as Ranking, rerank as rerank
 from .scoring.score import score_collection as score_collection
 from .scoring.scorer import Scorer as Scorer, Settings as Settings

@@ -23,9 +23,8 @@ from steadyscore.measures.measurement import Threshold
 from steadyscore.results.figure import Figure, mean_figure
 from steadyscore.results.load import budget_values, load_run
 from steadyscore.runs.records import Capabilities
-from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.estimate import keep_speed
-from steadyscore.scoring.opening import open_scorer
 from steadyscore.scoring.score import score_collection
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_claims, some_instances, write_collection

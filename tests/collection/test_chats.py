@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from steadyscore.collection import from_records, open_collection
-from steadyscore.collection.chats import chats_as_text
+from steadyscore.collection.tables import chats_as_text
 from steadyscore.errors import InputError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from steadyscore.collection.claims import read_verdicts
 from steadyscore.collection.files import Report
+from steadyscore.collection.layouts import read_verdicts
 
 
 def write(path, *rows):

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyscore.collection.build import LAYOUTS
 from steadyscore.collection.files import Dropped, Report, convert_records, records
-from steadyscore.collection.multidoc_qa import aliases_of, hotpotqa, musique
+from steadyscore.collection.layouts import LAYOUTS, aliases_of, hotpotqa, musique
 
 KEYS = [
     "id", "_id", "question", "answer", "supporting_facts", "context", "paragraphs", "answer_aliases", "instruction",

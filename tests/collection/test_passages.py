@@ -13,7 +13,7 @@ import pytest
 
 from steadyscore.collection.files import Report
 from steadyscore.collection.first_stage import FirstStage, parse_first_stage
-from steadyscore.collection.passages import Documents, Files, find, from_files, from_ir_datasets
+from steadyscore.collection.passages import Documents, Files, find_files, from_files, from_ir_datasets
 from steadyscore.collection.splits import sample_ids
 from steadyscore.collection.trec import read_corpus, read_qrels, read_topics, read_trec_run
 from steadyscore.errors import InputError
@@ -39,7 +39,7 @@ def beir(folder: Path, corpus=CORPUS, qrels="q1\td1\t2\nq1\tabsent\t1\nq2\td2\t1
 
 def built(folder: Path, format: str = "beir", split: str = "test", stage: str | None = None, depth: int = 100, **options):
     report = Report()
-    files = find(folder, format, split)
+    files = find_files(folder, format, split)
     chosen = parse_first_stage(stage) if stage else FirstStage("run", str(files.run)) if files.run else parse_first_stage("bm25")
     return list(from_files(files, chosen, report, depth=depth, **options)), report
 
@@ -66,12 +66,12 @@ def test_depth_keeps_one_candidate_more(tmp_path):
 
 def test_a_beir_folder_tells_which_splits_it_has(tmp_path):
     with pytest.raises(InputError, match="choose with --split of `data build` among test"):
-        find(beir(tmp_path), "beir", "dev")
+        find_files(beir(tmp_path), "beir", "dev")
 
 
 def test_absent_files_are_told_together(tmp_path):
     with pytest.raises(InputError) as error:
-        find(tmp_path, "trec", "test")
+        find_files(tmp_path, "trec", "test")
     assert len(error.value.mistakes) == 2
 
 
@@ -128,7 +128,7 @@ def test_every_mistake_of_every_file_is_listed_before_the_first_instance(tmp_pat
         file.write('{"id": "A", "contents": "x"}\n{"id": "A", "contents": "y"}\n{bad\n{"contents": "no id"}\n[1]\n')
     report = Report()
     with pytest.raises(InputError) as error:
-        next(from_files(find(folder, "trec", "test"), FirstStage("run", str(folder / "run.txt")), report, depth=10))
+        next(from_files(find_files(folder, "trec", "test"), FirstStage("run", str(folder / "run.txt")), report, depth=10))
     told = "\n".join(error.value.mistakes)
     for sign in (
         "topics.tsv:2: query id '301' occurs twice", "topics.tsv:3: no tab", "topics.tsv:4: a query needs",

@@ -6,9 +6,12 @@ import math
 
 import pytest
 
+from steadyscore.collection.catalogue import chance_level
 from steadyscore.collection.files import Dropped
-from steadyscore.collection.responses import chance_level, nectar, ppe, rewardbench2, rm_bench, ultrafeedback
+from steadyscore.collection.layouts import LAYOUTS, nectar, ppe, ultrafeedback
 from steadyscore.terms import Instance
+
+rewardbench2, rm_bench = (LAYOUTS[name][1] for name in ("rewardbench2", "rm-bench"))
 
 
 def golds(instance: Instance) -> list[int | None]:

@@ -397,9 +397,8 @@ def test_a_dry_run_is_about_right(tiny_engine):
     """The estimate of tokens is within a third of what the real tokenizer of the embedded model counts."""
     from steadyscore.collection import open_collection
     from steadyscore.models.embedded import EMBEDDED, is_present
-    from steadyscore.scoring.config import AuditConfig, Cut
+    from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
     from steadyscore.scoring.estimate import estimate
-    from steadyscore.scoring.opening import open_scorer
     from steadyscore.window.presentation import windows
 
     if not is_present(EMBEDDED["smollm2-135m"]):

@@ -30,7 +30,7 @@ from steadyscore.commands.shared import config_of, engine_options
 from steadyscore.engines import EngineOptions
 from steadyscore.machine.bounds import BelowOne, Positive, Share
 from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.ray_launcher import Cluster
+from steadyscore.scoring.parts import Cluster
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training.labelling import LabelConfig
 from steadyscore.training.recipe import TrainConfig

@@ -15,9 +15,8 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import InputError
 from steadyscore.measures.decomposition import slot_residual
 from steadyscore.readers.reader import Reader
-from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.estimate import estimate
-from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.tasks import TASKS

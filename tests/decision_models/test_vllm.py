@@ -23,8 +23,7 @@ from steadyscore.engines import EngineOptions
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local.checks import TOLERANCE
 from steadyscore.models.embedded import model_path
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, Cut, scorer_for
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.tasks import PASSAGE_RERANKING

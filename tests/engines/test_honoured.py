@@ -10,8 +10,7 @@ from steadyscore.cli import main
 from steadyscore.engines import Price
 from steadyscore.engines.kinds import honoured
 from steadyscore.errors import InputError
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import check_use, open_scorer
+from steadyscore.scoring.config import AuditConfig, check_use, open_scorer
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Collection

@@ -23,8 +23,7 @@ from steadyscore.engines.http import Endpoint, EndpointDown, TooLong, Unusable, 
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local.checks import compare, compare_readout, probe_prompts
 from steadyscore.errors import InputError
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.score import score_collection
 from steadyscore.window import readout
 from tests.helpers import decision_server

@@ -18,8 +18,7 @@ from steadyscore.engines import EngineOptions, ScorerFailed, python
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.python import PythonReranker, open_object
 from steadyscore.errors import InputError
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, as_numbers
 from steadyscore.tasks import PASSAGE_RERANKING

@@ -12,8 +12,7 @@ from steadyscore.engines import Recording
 from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import InputError
 from steadyscore.measures.ranking import ndcg
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
 from steadyscore.scoring.score import score_collection
 from tests.helpers.pools import some_instances, write_collection
 
@@ -80,7 +79,7 @@ def test_what_was_not_recorded_is_refused(original, tmp_path, config, instances,
 
 
 def test_a_recording_of_a_distribution_says_so(tiny_engine, collection_file, tmp_path):
-    from steadyscore.scoring.opening import scorer_for
+    from steadyscore.scoring.config import scorer_for
 
     config = AuditConfig(permutations=2, cut=Cut(queries=1, pool=3))
     collection = open_collection(str(collection_file)).collection

@@ -14,8 +14,7 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.servers import Servers, split_bases
 from steadyscore.errors import InputError
 from steadyscore.runs.layout import SCORES_FILE
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.score import score_collection
 from tests.helpers.decision_server import DecisionServer
 from tests.helpers.endpoint import Server

@@ -16,8 +16,7 @@ from steadyscore.machine.places import Place
 from steadyscore.runs import folder
 from steadyscore.runs.versions import versions
 from steadyscore.scoring import parts
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer
 from tests.helpers.pools import some_instances, write_collection

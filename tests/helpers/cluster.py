@@ -12,8 +12,7 @@ from pathlib import Path
 
 from steadyscore.collection import open_collection
 from steadyscore.runs import parts
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.parts import Worker, plan_parts
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings

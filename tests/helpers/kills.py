@@ -82,8 +82,7 @@ def audit(address: str, data: Path, out: Path, is_open: Callable[[], None]) -> N
     from steadyscore.collection import open_collection
     from steadyscore.runs import folder
     from steadyscore.runs.folder import Run
-    from steadyscore.scoring.config import AuditConfig
-    from steadyscore.scoring.opening import open_scorer
+    from steadyscore.scoring.config import AuditConfig, open_scorer
     from steadyscore.scoring.score import score_collection
 
     folder.HELD_HERE = FLUSH

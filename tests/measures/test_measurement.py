@@ -316,8 +316,7 @@ def test_matched_retention_needs_no_judgements():
 def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatch):
     """Pools of two sizes, some queries without judgements, a batch wholly unjudged; from a table that is read by parts."""
     from steadyscore.collection import open_collection
-    from steadyscore.scoring.config import AuditConfig
-    from steadyscore.scoring.opening import open_scorer
+    from steadyscore.scoring.config import AuditConfig, open_scorer
     from steadyscore.scoring.score import score_collection
     from tests.helpers.pools import some_instances, write_collection
 

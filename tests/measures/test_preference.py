@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyscore.collection.responses import chance_level
+from steadyscore.collection.catalogue import chance_level
 from steadyscore.errors import InputError
 from steadyscore.measures.preference import (
     benchmark_range,

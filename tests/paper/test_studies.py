@@ -11,8 +11,7 @@ from steadyscore.measures.measurement import Threshold, fitted_retention, measur
 from steadyscore.paper import collate as studies
 from steadyscore.paper.data import arranged
 from steadyscore.runs.table import FIRST_STAGE, Scored
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, Cut, scorer_for
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.studies.simulate import random_orders, simulate

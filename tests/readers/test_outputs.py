@@ -23,8 +23,7 @@ from steadyscore.readers.prompt import VERDICTS
 from steadyscore.results.figure import Figure
 from steadyscore.results.load import load_run, same_evidence_control
 from steadyscore.results.missing import missing_queries
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.score import score_collection
 from steadyscore.tasks import TASKS
 from tests.helpers.pools import write_collection

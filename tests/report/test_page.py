@@ -37,8 +37,7 @@ from steadyscore.results.load import load_run, load_runs, same_evidence_control
 from steadyscore.runs.folder import Run
 from steadyscore.runs.records import Fingerprint, RunRecord
 from steadyscore.runs.table import Scored
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
 from steadyscore.scoring.score import score_collection
 from steadyscore.tasks import TASKS
 

@@ -25,8 +25,7 @@ from steadyscore.runs.find import find_run, find_runs
 from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import DECISIONS_FILE
 from steadyscore.runs.table import read_table
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from tests.helpers.paths import ROOT
@@ -223,7 +222,7 @@ def half_done(file: Path, folder: Path, **options) -> Run:
     """A run that stopped after its second query."""
 
     def stop(items, total):
-        for i, item in enumerate(items):
+        for i, item in enumerate(items, 1):
             if i == 2:
                 raise KeyboardInterrupt
             yield item

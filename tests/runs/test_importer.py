@@ -15,8 +15,7 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import DamagedFile, RunMismatch
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import read_table
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.score import score_collection
 from tests.helpers.pools import some_instances, write_collection
 from tests.runs.test_folder import FORMAT_1

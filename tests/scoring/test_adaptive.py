@@ -7,9 +7,8 @@ from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.integrations import Ranker
 from steadyscore.measures.settling import PairRule, ThresholdRule, TopKRule, is_decided, roles
-from steadyscore.scoring.adaptive import for_pool, parse_rule
 from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.mitigations import Mitigated, count_windows, derived_orders, parse_mitigation
+from steadyscore.scoring.mitigations import Mitigated, count_windows, derived_orders, for_pool, parse_mitigation, parse_rule
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING

@@ -21,15 +21,13 @@ from steadyscore.machine.disk import cache_folder
 from steadyscore.runs.find import find_run
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import Scored
-from steadyscore.scoring.canary import score_again
-from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.config import AuditConfig, Cut, scorer_for
 from steadyscore.scoring.estimate import estimate
 from steadyscore.scoring.mitigations import mitigate
-from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.parts import Share, Worker
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
-from steadyscore.scoring.starts import start_remarks
+from steadyscore.scoring.starts import score_again, start_remarks
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 from tests.helpers.endpoint import Server
@@ -492,9 +490,7 @@ def test_a_dry_run_counts_what_is_shuffled_and_what_is_read_once(address, how, w
     assert estimate(address, str(data), replace(AuditConfig(permutations=3), **how)).windows == windows
 
 
-@pytest.mark.parametrize(
-    ("name", "is_free"), [("first-stage:30", True), ("self-consistency:2", True), ("rescale", False), ("tournament:1", False)]
-)
+@pytest.mark.parametrize(("name", "is_free"), [("first-stage:30", True), ("self-consistency:2", True), ("rescale", False)])
 def test_a_mitigation_that_follows_the_order_is_not_order_free(name, is_free):
     plain = Scorer(Declared(0.0), PASSAGE_RERANKING, Settings(width=2))
     assert mitigate(plain, [name]).capabilities.order_free == is_free

@@ -25,9 +25,8 @@ from steadyscore.errors import InputError
 from steadyscore.machine.progress import Job, progress_line
 from steadyscore.runs.folder import Run
 from steadyscore.scoring import loop
-from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.loop import QueryTask, run_tasks
-from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.terms import Candidate, Instance

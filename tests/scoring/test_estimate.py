@@ -7,9 +7,8 @@ import pytest
 from steadyscore.collection import open_collection
 from steadyscore.engines.systems import SYSTEMS
 from steadyscore.errors import InputError
-from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
 from steadyscore.scoring.estimate import estimate
-from steadyscore.scoring.opening import open_scorer
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from tests.helpers.pools import a_card, some_instances, write_collection

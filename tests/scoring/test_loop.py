@@ -14,11 +14,9 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.readers.reader import ask_reader
 from steadyscore.runs.folder import Run
 from steadyscore.scoring import parts
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, Cut, scorer_for
 from steadyscore.scoring.parts import Worker
-from steadyscore.scoring.perturbation import score_perturbed
-from steadyscore.scoring.rereads import noise_floor
+from steadyscore.scoring.perturbation import noise_floor, score_perturbed
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.terms import Perturbation

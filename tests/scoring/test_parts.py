@@ -17,8 +17,7 @@ from steadyscore.runs.layout import SCORES_FILE
 from steadyscore.runs.parts import Ledger
 from steadyscore.scoring import parts, score
 from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.parts import Share, score_share
-from steadyscore.scoring.ray_launcher import Cluster
+from steadyscore.scoring.parts import Cluster, Share, score_share
 
 CONFIG = AuditConfig(permutations=2, cut=Cut(queries=12, pool=6))
 

@@ -14,9 +14,8 @@ from steadyscore.engines.python import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.results.load import load_run
 from steadyscore.scoring import perturbation
-from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.config import AuditConfig, Cut, open_scorer, scorer_for
 from steadyscore.scoring.mitigations import mitigate
-from steadyscore.scoring.opening import open_scorer, scorer_for
 from steadyscore.scoring.perturbation import score_perturbed
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
@@ -89,15 +88,15 @@ def test_a_stop_keeps_what_was_perturbed(tmp_path):
     scorer, found, source, config = run(tmp_path, "synthetic:companion:1")
     asked = []
 
-    def stop_at_third(todo, total):
-        for i, instance in enumerate(todo):
-            if i == 2:
-                raise KeyboardInterrupt
+    def stop_after_second(todo, total):
+        for instance in todo:
             asked.append(instance.id)
+            if len(asked) == 2:
+                raise KeyboardInterrupt
             yield instance
 
     with pytest.raises(KeyboardInterrupt):
-        score_perturbed(scorer, found, source, config, ["drop"], stop_at_third)
+        score_perturbed(scorer, found, source, config, ["drop"], stop_after_second)
     seen = []
     score_perturbed(scorer, found, source, config, ["drop"], lambda todo, total: (seen.append(one.id) or one for one in todo))
     assert (len(asked), len(seen)) == (2, 3)
@@ -140,15 +139,8 @@ def test_strongest_is_the_highest_grade_then_the_smallest_id():
 
 
 def test_drop_and_replace_as_released():
-    assert perturbation.pool_drop(5, 1).tolist() == [0, 2, 3, 4]
-    assert perturbation.pool_replace(5, 1).tolist() == [0, 2, 3, 4, 5]
-    assert perturbation.pool_replace(5, 1, in_place=True).tolist() == [0, 5, 2, 3, 4]
-
-
-@pytest.mark.parametrize("rank", [-1, 5])
-def test_a_rank_outside_the_pool_is_refused(rank):
-    with pytest.raises(InputError, match="rank"):
-        perturbation.pool_drop(5, rank)
+    assert perturbation.changed_pool(5, 1, is_replaced=False).tolist() == [0, 2, 3, 4]
+    assert perturbation.changed_pool(5, 1, is_replaced=True).tolist() == [0, 2, 3, 4, 5]
 
 
 def test_perturbed_rank_belongs_to_the_query_and_is_uniform():
@@ -158,10 +150,11 @@ def test_perturbed_rank_belongs_to_the_query_and_is_uniform():
     assert ranks != [perturbation.perturbed_rank(10, seed=1, query_id=str(i)) for i in range(5000)]
 
 
-def test_query_sample_grows_without_changing():
+def test_query_sample_grows_without_changing(monkeypatch):
     ids = [f"q{i}" for i in range(50)]
-    assert perturbation.sampled_queries(ids[::-1], 30, seed=0)[:10] == perturbation.sampled_queries(ids, 10, seed=0)
-    assert len(perturbation.sampled_queries(ids, 100, seed=0)) == 50
+    assert len(every := perturbation.perturbed_sample(ids[::-1], 0)) == 50
+    monkeypatch.setattr(perturbation, "MAX_QUERIES", 10)
+    assert perturbation.perturbed_sample(ids, 0) == every[:10]
 
 
 @given(st.integers(1, 30), st.integers(0, 60), st.integers(0, 99))

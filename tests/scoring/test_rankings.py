@@ -7,9 +7,8 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.scoring import parts
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import open_scorer
-from steadyscore.scoring.rankings import RankingWork, rank_collection, usual_mitigations
+from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
+from steadyscore.scoring.rerank import RankingWork, rank_collection, usual_mitigations
 
 CONFIG = AuditConfig(cut=Cut(queries=6, pool=7))
 WORDS = ["score", "--scorer", "synthetic:slot", "--data", "passages", "--queries", "6", "--pool", "7"]
@@ -114,7 +113,7 @@ def test_workers_without_a_file_are_wrong_usage(capsys):
     ids=["ranked", "turned off", "another", "no first stage"],
 )
 def test_the_default_scorer_takes_a_share_of_a_first_stage_that_ranked_the_pools(monkeypatch, capsys, data, flags, used):
-    monkeypatch.setattr("steadyscore.scoring.rankings.DEFAULT", "synthetic:slot")
+    monkeypatch.setattr("steadyscore.scoring.rerank.DEFAULT", "synthetic:slot")
     assert main(["score", "--scorer", "synthetic:slot", "--data", data, "--queries", "2", "--json", *flags]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["mitigations"] == used
@@ -122,7 +121,7 @@ def test_the_default_scorer_takes_a_share_of_a_first_stage_that_ranked_the_pools
 
 
 def test_a_file_that_names_no_first_stage_and_carries_no_rank_is_not_taken_for_ranked(tmp_path, monkeypatch):
-    monkeypatch.setattr("steadyscore.scoring.rankings.DEFAULT", "synthetic:slot")
+    monkeypatch.setattr("steadyscore.scoring.rerank.DEFAULT", "synthetic:slot")
     candidates = [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}]
     for name, ranks, used in (("plain", [{}, {}], []), ("ranked", [{"rank": 1}, {"rank": 2}], ["first-stage:30"])):
         pool = [candidate | rank for candidate, rank in zip(candidates, ranks, strict=True)]

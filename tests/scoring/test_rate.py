@@ -9,9 +9,8 @@ import pytest
 from steadyscore.audits.estimate import estimate_audit
 from steadyscore.collection import open_collection
 from steadyscore.engines.python import open_object
-from steadyscore.scoring.config import AuditConfig, Cut
+from steadyscore.scoring.config import AuditConfig, Cut, scorer_for
 from steadyscore.scoring.estimate import WINDOWS, estimate, time_windows
-from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.scorer import Settings
 
 

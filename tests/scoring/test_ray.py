@@ -11,8 +11,7 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import SCORES_FILE
-from steadyscore.scoring.parts import Share, score_on_ray, score_share
-from steadyscore.scoring.ray_launcher import Cluster, map_on_ray
+from steadyscore.scoring.parts import Cluster, Share, map_on_ray, score_on_ray, score_share
 from tests.helpers.cluster import (
     QUERIES_PER_PART,
     Nodes,

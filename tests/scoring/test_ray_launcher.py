@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from steadyscore.errors import InputError
-from steadyscore.scoring import ray_launcher
-from steadyscore.scoring.ray_launcher import RETRIES, Actor, Cluster, map_on_ray
+from steadyscore.scoring import parts
+from steadyscore.scoring.parts import RETRIES, Actor, Cluster, map_on_ray
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def rounds(monkeypatch):
 
     data = SimpleNamespace(DataContext=SimpleNamespace(get_current=SimpleNamespace))
     fake = SimpleNamespace(data=data, cluster_resources=lambda: {"CPU": 2})
-    monkeypatch.setattr(ray_launcher, "connect", lambda cluster: contextlib.nullcontext(fake))
-    monkeypatch.setattr(ray_launcher, "_hand_out", hand_out)
+    monkeypatch.setattr(parts, "connect", lambda cluster: contextlib.nullcontext(fake))
+    monkeypatch.setattr(parts, "_hand_out", hand_out)
     return handed
 
 

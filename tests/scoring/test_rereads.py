@@ -9,11 +9,10 @@ from steadyscore.collection import open_collection
 from steadyscore.engines import Capabilities, Grader
 from steadyscore.errors import InputError
 from steadyscore.runs.table import FIRST_STAGE
-from steadyscore.scoring import rereads
-from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring import perturbation
+from steadyscore.scoring.config import AuditConfig, open_scorer, scorer_for
 from steadyscore.scoring.mitigations import mitigate
-from steadyscore.scoring.opening import open_scorer, scorer_for
-from steadyscore.scoring.rereads import average_reads, noise_floor
+from steadyscore.scoring.perturbation import average_reads, noise_floor
 from steadyscore.scoring.scorer import Settings
 from steadyscore.window.readout import SlotLogits
 from tests.helpers.pools import some_instances, write_collection
@@ -66,7 +65,7 @@ def test_what_batching_moves_is_the_noise_and_an_engine_that_nothing_moves_has_n
 
 
 def test_without_a_number_of_reads_some_queries_are_read_three_times(source, monkeypatch):
-    monkeypatch.setattr(rereads, "NOISE_QUERIES", 2)
+    monkeypatch.setattr(perturbation, "NOISE_QUERIES", 2)
     found, _ = noise_floor(scorer_of(Batched(), source), source, AuditConfig())
     assert [query.scores.shape for query in found] == [(3, 6)] * 2
 

@@ -11,8 +11,7 @@ from steadyscore.errors import ModelError
 from steadyscore.runs import folder as run_folder
 from steadyscore.runs.folder import Run
 from steadyscore.runs.records import ShrunkWindow
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import open_scorer, refuse_mismatch
+from steadyscore.scoring.config import AuditConfig, Cut, open_scorer, refuse_mismatch
 from steadyscore.scoring.presented import Cost
 from steadyscore.scoring.score import count_shown, cut_instances, draw_orders, score_collection
 from steadyscore.scoring.scorer import Scorer, ideal_gains

@@ -6,8 +6,7 @@ from steadyscore.engines.python import PythonReranker
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, WindowTooLong
 from steadyscore.measures.instability import tau_psi
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.scorer import Scorer, Settings, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Collection, Instance

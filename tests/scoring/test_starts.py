@@ -18,8 +18,7 @@ from steadyscore.runs.records import Session, ShrunkWindow, Start
 from steadyscore.runs.sessions import sum_sessions
 from steadyscore.runs.versions import versions
 from steadyscore.scoring import parts
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.parts import score_share
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.starts import scorer_changes, start_of, start_remarks
@@ -50,7 +49,7 @@ class Program(Reranker):
 
 
 def score(program: Program, data: Path, out: Path, permutations: int = 3, **options) -> Run:
-    from steadyscore.scoring.opening import scorer_for
+    from steadyscore.scoring.config import scorer_for
 
     config = AuditConfig(permutations=permutations)
     return score_collection(scorer_for(program, open_collection(str(data)).collection, config), str(data), out, config, **options)

@@ -16,8 +16,7 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.machine.places import parse_place
 from steadyscore.runs import folder as run_folder
 from steadyscore.scoring import parts
-from steadyscore.scoring.config import AuditConfig, Cut
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, Cut, scorer_for
 from steadyscore.scoring.parts import Share, score_share
 from steadyscore.scoring.score import score_collection
 from steadyscore.training.labels import read_labels

@@ -11,11 +11,10 @@ from steadyscore.collection import open_collection
 from steadyscore.engines.python import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.measures.intervals import median_interval
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, scorer_for
+from steadyscore.scoring.estimate import query_seconds, read_timings, time_requests, write_timings
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
-from steadyscore.scoring.timing import query_seconds, read_timings, time_requests, write_timings
 from tests.helpers.pools import some_instances, write_collection
 
 

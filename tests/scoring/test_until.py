@@ -23,10 +23,9 @@ from steadyscore.results.notes import saved_line
 from steadyscore.runs.folder import Run
 from steadyscore.runs.records import EarlyStop
 from steadyscore.scoring import until as module
-from steadyscore.scoring.canary import WINDOWS
-from steadyscore.scoring.config import AuditConfig, configure
-from steadyscore.scoring.opening import open_scorer
+from steadyscore.scoring.config import AuditConfig, configure, open_scorer
 from steadyscore.scoring.score import score_collection
+from steadyscore.scoring.starts import WINDOWS
 from steadyscore.scoring.until import FEW, join_rows, shuffle_ids, split_steps
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection

@@ -12,9 +12,8 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.planted import Effects, PlantedGrader, judgements_by_text
 from steadyscore.errors import InputError
 from steadyscore.measures.decomposition import width_decomposition
-from steadyscore.scoring.config import AuditConfig
+from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.mitigations import mitigate
-from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.studies.width_conditions import CONDITIONS, Fillers, under_condition
 from steadyscore.tasks import TASKS

@@ -7,8 +7,7 @@ import pytest
 from steadyscore import audit
 from steadyscore.collection import open_collection
 from steadyscore.engines.kinds import open_engine
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.training.held_out import evaluate
 from tests.helpers import tiny
 

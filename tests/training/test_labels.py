@@ -12,8 +12,7 @@ from steadyscore.commands import label as verb
 from steadyscore.engines.python import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.runs.folder import Run
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import open_scorer, scorer_for
+from steadyscore.scoring.config import AuditConfig, open_scorer, scorer_for
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training import labels
 from steadyscore.training.examples import examples

@@ -36,14 +36,11 @@ from ..results.screen import measure_tables
 from ..runs.folder import Run
 from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
 from ..runs.table import Scored
-from ..scoring.config import AuditConfig, AuditSettings, changed_settings, configure
+from ..scoring.config import AuditConfig, AuditSettings, changed_settings, check_use, configure, in_precision_of, scorer_for
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
-from ..scoring.opening import check_use, in_precision_of, scorer_for
-from ..scoring.parts import Worker, score_on
-from ..scoring.perturbation import score_perturbed
-from ..scoring.ray_launcher import Cluster
-from ..scoring.rereads import noise_floor
+from ..scoring.parts import Cluster, Worker, score_on
+from ..scoring.perturbation import noise_floor, score_perturbed
 from ..scoring.score import GIVEN, check_apart, check_query_ids, cut_instances, keep_scores, score_collection
 from ..scoring.scorer import PoolScorer
 from ..scoring.until import check_until, check_until_scorer, narrow

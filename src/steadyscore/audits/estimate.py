@@ -15,10 +15,9 @@ from ..machine.progress import duration, job
 from ..readers.prompt import build_question, chat_messages
 from ..results.render import to_text
 from ..results.table import table_of
-from ..scoring.config import AuditConfig
+from ..scoring.config import AuditConfig, check_use, scorer_for
 from ..scoring.estimate import Estimate, Rate, estimate, is_hosted, time_windows
 from ..scoring.mitigations import mitigate
-from ..scoring.opening import check_use, scorer_for
 from ..scoring.score import cut_instances
 from ..tasks import TASKS, reader_kind
 from ..window.prompt import CHARS_PER_TOKEN

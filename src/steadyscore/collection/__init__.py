@@ -2,7 +2,7 @@
 
 A collection is addressed by NAME (embedded in the package, or built into the cache), FILE or FOLDER. Files of our own format are
 read and written as streams: nothing here holds more than one instance, and a file appears whole or not at all. Other tables are
-held in memory (tables, columns, rows); the loaders of public formats are passages, multidoc_qa, responses and claims.
+held in memory (tables, columns, rows); the loaders of public formats are passages and layouts.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _from_table(table: Table, address: str, columns: Names, quiet: bool = False,
 
 def _open_folder(address: str, folder: Path, quiet: bool) -> Source:
     """BEIR or TREC files with the run that is among them, or BM25, as their first stage; in memory."""
-    from .folders import BuildRequest, folder_format, from_passages, own_files, raise_mistakes_at_end
+    from .passages import BuildRequest, folder_format, from_passages, own_files, raise_mistakes_at_end
 
     format, split = folder_format(folder)
     known, report = replace(own_files(folder.absolute().name, format), split=split), Report()

@@ -1,9 +1,10 @@
-"""From public files, or a hub, to a collection: which loader, which filters, and the card that goes into the header."""
+"""From public files, or a hub, to a collection: which loader and which filters; and from a collection to the files of others."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -11,29 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, SteadyscoreError
+from ..machine.disk import atomic
 from ..machine.extras import check_installed
-from ..terms import Collection, Instance, JsonObject, TaskName
-from . import multidoc_qa, open_collection, passages, responses
+from ..terms import Collection, Instance
+from . import open_collection
 from .catalogue import Known
-from .files import Report, convert_records, records
+from .files import Report, convert_records, encode_line, records
 from .first_stage import STAGE_MODULES, parse_first_stage
-from .folders import BuildRequest, checksums, from_passages, header, own_files, passage_options, raise_mistakes_at_end
+from .layouts import LAYOUTS, aliases_of, hotpotqa
+from .passages import (  # fmt: skip
+    ROLES,
+    BuildRequest,
+    Documents,
+    checksums,
+    from_ir_datasets,
+    from_passages,
+    header,
+    passage_options,
+    raise_mistakes_at_end,
+)
 from .splits import leave_out_shared, sample_ids
+from .trec import falling_scores
 
-Convert = Callable[[JsonObject, int], Instance]
-
-LAYOUTS: dict[str, tuple[TaskName, Convert]] = {
-    "hotpotqa": ("multidoc_qa", multidoc_qa.hotpotqa),
-    "2wiki": ("multidoc_qa", multidoc_qa.hotpotqa),
-    "musique": ("multidoc_qa", multidoc_qa.musique),
-    "rewardbench2": ("response_ranking", responses.rewardbench2),
-    "rm-bench": ("response_ranking", responses.rm_bench),
-    "ultrafeedback": ("response_ranking", responses.ultrafeedback),
-    "nectar": ("response_ranking", responses.nectar),
-    "ppe": ("response_ranking", responses.ppe),
-}
-"""Formats whose records each hold a whole instance."""
-FORMATS = (*passages.ROLES, *LAYOUTS, "jsonl")
+EXPORT_FORMATS = ("trec", "beir", "jsonl")
+FORMATS = (*ROLES, *LAYOUTS, "jsonl")
 RECORD_FILES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
 ALIASES = "id_aliases.json"
 NO_CONNECTION = ("ConnectionError", "ConnectError", "NameResolution", "Couldn't reach", "Connection refused", "timed out")
@@ -44,41 +46,35 @@ def from_folder(folder: Path, request: BuildRequest, report: Report) -> tuple[Co
     known = request.known
     if not folder.exists():
         raise InputError(f"{folder}: no such folder. To build {known.name}: {known.obtain or 'give the folder of its files'}.")
-    if known.format not in passages.ROLES and (request.stage or request.verdicts):
+    if known.format not in ROLES and (request.stage or request.verdicts):
         raise InputError(f"{known.format} records hold their own candidates; --first-stage and --verdicts are for passage data.")
+    limit = None
     if known.format == "jsonl":
-        return _own_lines(folder, request, report)
-    if known.format in passages.ROLES:
+        collection, instances = _own_lines(folder, request, report)
+    elif known.format in ROLES:
         collection, instances = from_passages(folder, request, report, _sample(request))
-        return collection, raise_mistakes_at_end(_leave_out_shared(instances, request, report), report)
-    paths = _record_files(folder, known.files)
-    instances = _from_records(partial(records, paths), request, report, _aliases(folder, report))
-    return header(request, report, [*paths, request.verdicts], None), raise_mistakes_at_end(instances, report)
+    else:
+        paths, limit = _record_files(folder, known.files), _limit(request)
+        instances = _from_records(partial(records, paths), request, report, _aliases(folder, report))
+        collection = header(request, report, [*paths, request.verdicts], None)
+    return collection, _kept(instances, request, report, limit)
 
 
 def from_hub(request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
     """A collection of the catalogue through ir_datasets or the datasets library; needs a network."""
-    known = request.known
+    known, stage = request.known, None
     if known.ir_datasets:
         stage = request.stage or (parse_first_stage(known.first_stage) if known.first_stage else None)
         check_installed(f"data get {known.name}", "ir_datasets", *(STAGE_MODULES[stage.kind] if stage else ()))
         options = passage_options(request, report, _sample(request))
-        instances = passages.from_ir_datasets(known.ir_datasets, stage, report, **options)
-        instances = _leave_out_shared(instances, request, report)
+        instances = from_ir_datasets(known.ir_datasets, stage, report, **options)
     elif known.hub:
-        stage = None
         check_installed(f"data get {known.name}", "datasets")
-        instances = _from_records(partial(_hub_records, *known.hub), request, report, None)
+        instances = _from_records(partial(_hub_records, *known.hub), request, report)
     else:
         raise InputError(f"{known.name} cannot be downloaded freely: {known.obtain}; then: {_by_hand(known)}")
-    return header(request, report, [request.verdicts], stage), raise_mistakes_at_end(
-        _explain_download_errors(instances, known), report
-    )
-
-
-def own_collection(name: str, format: str) -> Known:
-    """The row of somebody's own collection."""
-    return own_files(name, format, LAYOUTS[format][0] if format in LAYOUTS else "passage_reranking")
+    collection = header(request, report, [request.verdicts], stage)
+    return collection, _kept(_explain_download_errors(instances, known), request, report, _limit(request))
 
 
 def _sample(request: BuildRequest) -> Callable[[Iterable[str]], list[str]] | None:
@@ -86,49 +82,51 @@ def _sample(request: BuildRequest) -> Callable[[Iterable[str]], list[str]] | Non
     return partial(sample_ids, size=known.sample, seed=request.seed, spare=request.spare) if known.sample else None
 
 
+def _limit(request: BuildRequest) -> int | None:
+    return request.known.limit + request.spare if request.known.limit else None
+
+
 def _from_records(
     source: Callable[[Report], Iterable[tuple[str, Any]]],
     request: BuildRequest,
     report: Report,
-    aliases: dict[str, list[str]] | None,
+    aliases: dict[str, list[str]] | None = None,
 ) -> Iterator[Instance]:
     known = request.known
     convert = LAYOUTS[known.format][1]
     if known.format == "2wiki":
-        convert = partial(multidoc_qa.hotpotqa, aliases=aliases)
+        convert = partial(hotpotqa, aliases=aliases)
     chosen = None
     if known.sample is not None:
         size = sum(1 for _ in source(Report()))
         chosen = set(random.Random(request.seed).sample(range(1, size + 1), min(size, known.sample + request.spare)))
         report.dropped["records outside the sample"] = size - len(chosen)
-    limit = known.limit + request.spare if known.limit else None
-    yield from islice(_leave_out_shared(convert_records(source(report), convert, report, chosen), request, report), limit)
+    yield from convert_records(source(report), convert, report, chosen)
 
 
-def _leave_out_shared(instances: Iterator[Instance], request: BuildRequest, report: Report) -> Iterator[Instance]:
-    other = request.apart_from or request.known.apart_from
-    if other is None:
-        return instances
-    try:
-        others = open_collection(other).instances
-    except InputError as error:
-        wanted = f"{request.known.name} leaves out what is also in {other}"
-        raise InputError(f"{wanted}, which cannot be read: {error} Or name its file with --apart-from.") from None
-    return leave_out_shared(instances, others(), report.dropped)
+def _kept(instances: Iterator[Instance], request: BuildRequest, report: Report, limit: int | None) -> Iterator[Instance]:
+    """Those that another collection does not have; at the end all mistakes are raised."""
+    if (other := request.apart_from or request.known.apart_from) is not None:
+        try:
+            others = open_collection(other).instances
+        except InputError as error:
+            wanted = f"{request.known.name} leaves out what is also in {other}"
+            raise InputError(f"{wanted}, which cannot be read: {error} Or name its file with --apart-from.") from None
+        instances = leave_out_shared(instances, others(), report.dropped)
+    return raise_mistakes_at_end(islice(instances, limit), report)
 
 
 def _own_lines(path: Path, request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
     """A file of our own format, checked and rewritten with a header that counts and signs it."""
     file = path if path.is_file() else _record_files(path, ("*.jsonl*",))[0]
     source = open_collection(file)
-    collection = source.collection
+    collection, instances = source.collection, source.instances(reserve=True)
     details = {**(collection.details or {}), "sources": checksums([file]), "dropped": report.dropped}
     renamed = replace(collection, name=request.known.name, chars=request.chars or collection.chars, details=details)
-    instances = source.instances(reserve=True)
-    if request.known.sample is not None:
-        chosen = set(sample_ids((each.id for each in source.instances()), request.known.sample, request.seed, request.spare))
+    if (choose := _sample(request)) is not None:
+        chosen = set(choose(each.id for each in source.instances()))
         instances = (instance for instance in instances if instance.id in chosen)
-    return renamed, raise_mistakes_at_end(_leave_out_shared(instances, request, report), report)
+    return renamed, instances
 
 
 def _hub_records(id: str, configuration: str | None, split: str, report: Report) -> Iterator[tuple[str, Any]]:
@@ -169,4 +167,54 @@ def _aliases(folder: Path, report: Report) -> dict[str, list[str]] | None:
     path = (folder if folder.is_dir() else folder.parent) / ALIASES
     if not path.is_file():
         return None
-    return dict(multidoc_qa.aliases_of(record) for _, record in records([path], report))
+    return dict(aliases_of(record) for _, record in records([path], report))
+
+
+# -- for other tools
+
+
+def export(folder: Path, format: str, instances: Iterable[Instance], name: str) -> dict[str, int]:
+    """Write topics, judgements, first-stage run and corpus; the run keeps the pool's order. Returns lines per file.
+
+    Grades of documents outside the pool go into the judgements. Every file is renamed into place at the end.
+    """
+    beir = format == "beir"
+    topics, qrels = ("queries.jsonl", "qrels/test.tsv") if beir else ("topics.tsv", "qrels.txt")
+    written = dict.fromkeys((topics, qrels, "run.txt", "corpus.jsonl"), 0)
+    report = Report()
+    with ExitStack() as stack:
+        documents = stack.enter_context(closing(Documents()))
+        out = {file: stack.enter_context(atomic(folder / file)) for file in written}
+
+        def put(file: str, line: bytes) -> None:
+            out[file].write(line)
+            written[file] += 1
+
+        if beir:
+            out[qrels].write(b"query-id\tcorpus-id\tscore\n")
+        for instance in instances:
+            _check_ids(instance, () if beir else instance.judged or (), report)
+            query = " ".join(instance.query.split())
+            put(topics, encode_line({"_id": instance.id, "text": query}) if beir else f"{instance.id}\t{query}\n".encode())
+            for id, grade in instance.judgements().items():
+                put(qrels, (f"{instance.id}\t{id}\t{grade}\n" if beir else f"{instance.id} 0 {id} {grade}\n").encode())
+            for rank, (candidate, score) in enumerate(zip(instance.pool, _scores(instance), strict=True), 1):
+                put("run.txt", f"{instance.id} Q0 {candidate.id} {rank} {score} {name}\n".encode())
+            texts = ((instance.id, each.id, each.title, " ".join(each.text.split())) for each in instance.pool)
+            documents.add(texts, report, wanted_only=False)
+        for id, title, text in documents.db.execute("select id, title, text from document order by place"):
+            put("corpus.jsonl", encode_line({"_id": id, "title": title or "", "text": text}))
+        report.stop_at_mistakes()
+    return written
+
+
+def _scores(instance: Instance) -> list[float]:
+    """First-stage scores where they give the pool's order, else minus the rank."""
+    scores = [candidate.score for candidate in instance.pool if candidate.score is not None]
+    return falling_scores(scores if len(scores) == len(instance.pool) else [0.0] * len(instance.pool))
+
+
+def _check_ids(instance: Instance, judged: Iterable[str], report: Report) -> None:
+    for id in (instance.id, *(candidate.id for candidate in instance.pool), *judged):
+        if len(id.split()) != 1:
+            report.mistakes.append(f"query {instance.id}: id {id!r} has a space, which a TREC file cannot hold")

@@ -1,14 +1,21 @@
-"""The paper's collections as data (§B.2; docs/protocol.md#collections): what each is, and how to get it.
+"""The paper's collections as data (§B.2; docs/protocol.md#collections): what each is, how to get it, and a collection's card.
 
 Legal-A and Legal-B are private. Their row is anybody's own collection: a JSONL file, or `data build` with --format.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..terms import TaskName
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..tasks import TASKS
+from ..terms import Array, Collection, Instance, TaskName
 
 MS_MARCO = "MS MARCO: non-commercial research use"
 BEIR = "https://github.com/beir-cellar/beir"
@@ -190,3 +197,64 @@ def count_mistake(name: str, queries: int, details: dict[str, Any], verdicts: in
     by = f"its filters left out: {', '.join(dropped)}" if dropped else "no filter left anything out"
     rules = "; ".join(known.filters) or "all queries of the source"
     return f"{name} holds {queries:,} queries, the paper's table has {expected:,}: {by}. The paper's rule is: {rules}."
+
+
+# -- the card of a collection
+
+
+def collection_card(collection: Collection, instances: Iterable[Instance]) -> dict[str, object]:
+    """What one pass says (sizes, golds, answers, verdicts, the chance level of response collections), and the header's own."""
+    grades: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
+    sizes: Counter[int] = Counter()
+    characters = cut = answered = 0
+    levels: list[float] = []
+    for instance in instances:
+        sizes[len(instance.pool)] += 1
+        grades.update("unjudged" if each.relevance is None else str(each.relevance) for each in instance.pool)
+        lengths = [len(" ".join(each.text.split())) for each in instance.pool]
+        characters += sum(lengths)
+        cut += sum(length > collection.chars for length in lengths) if collection.chars else 0
+        answered += bool(instance.answers)
+        verdicts.update([instance.verdict] if instance.verdict else [])
+        levels.append(float(chance_level([each.relevance or 0 for each in instance.pool])))
+    known, details = CATALOGUE.get(collection.name), collection.details or {}
+    queries, candidates = len(levels), sum(size * count for size, count in sizes.items())
+    above_0 = [level for level in levels if not math.isnan(level)]
+    made: dict[str, object] = {
+        "name": collection.name,
+        "task": collection.task,
+        "queries": queries,
+        "queries_in_paper": known.parts.get(str(details.get("part")), known.queries) if known else None,
+        "pool": {
+            "smallest": min(sizes, default=0),
+            "mean": candidates / queries if queries else None,
+            "largest": max(sizes, default=0),
+        },
+        "chars_kept": collection.chars,
+        "chars_kept_in_reference_code": known.reference_chars if known else None,
+        "mean_chars": _mean(characters, candidates),
+        "candidates_cut": cut,
+        "relevance": dict(sorted(grades.items())),
+        "queries_without_relevant_candidate": queries - len(above_0),
+        "queries_with_answers": answered,
+        "verdicts": dict(sorted(verdicts.items())),
+    }
+    if TASKS[collection.task].quality_cutoff == 1:
+        made["chance_ndcg@1"] = _mean(sum(above_0), len(above_0))
+    return made | {key: value for key, value in details.items() if key not in made}
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None
+
+
+def chance_level(relevance: ArrayLike) -> Array:
+    """nDCG@1 of a response drawn at random, (...): mean judgement / highest judgement of the pool; NaN without a positive one.
+
+    0.25 on RewardBench-2, 0.5 on RM-Bench and PPE with four golds of eight: what the quality measure is to be read against.
+    """
+    judgement = np.maximum(np.nan_to_num(np.asarray(relevance, float)), 0)
+    mean, best = judgement.mean(axis=-1), judgement.max(axis=-1)
+    level: Array = np.divide(mean, best, out=np.full(best.shape, np.nan), where=best > 0)[()]
+    return level

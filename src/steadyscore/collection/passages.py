@@ -1,4 +1,5 @@
-"""Passage reranking from public files: BEIR folders, TREC topics + qrels + run, MS MARCO TSV, and ir_datasets ids.
+"""Passage reranking from public files: BEIR folders, TREC topics + qrels + run, MS MARCO TSV, and ir_datasets ids; and what
+every build asks for and says in its header.
 
 Documents and rankings go through a private SQLite file on disk, so memory does not grow with the corpus.
 """
@@ -13,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..terms import Candidate, Instance, Verdict
-from .files import Report
-from .first_stage import FirstStage, search_over
+from ..machine.disk import sha256
+from ..terms import Candidate, Collection, Instance, TaskName, Verdict
+from .catalogue import WEB, Known
+from .files import SHOWN, Report
+from .first_stage import FirstStage, check_stage, parse_first_stage, search_over
+from .layouts import LAYOUTS, read_verdicts
+from .tables import table_kind
 from .trec import Document, RunLine, read_corpus, read_qrels, read_topics, read_trec_run
 
 Choose = Callable[[Iterable[str]], list[str]]  # ids of judged queries -> those to keep, in their order
@@ -47,7 +52,7 @@ class Files:
     run: Path | None = None
 
 
-def find(folder: Path, format: str, split: str) -> Files:
+def find_files(folder: Path, format: str, split: str) -> Files:
     """The files of a folder; every absent or ambiguous one is named at once."""
     mistakes, files = [], {}
     for role, patterns in ROLES[format].items():
@@ -176,40 +181,15 @@ def instances(
         yield Instance(query, text, tuple(pool), verdict=(verdicts or {}).get(query), judged=outside or None)
 
 
-def from_files(
-    files: Files,
-    stage: FirstStage,
-    report: Report,
-    *,
-    depth: int,
-    choose: Choose | None = None,
-    **options: Any,
-) -> Iterator[Instance]:
+def from_files(files: Files, stage: FirstStage, report: Report, **options: Any) -> Iterator[Instance]:
     """Instances of files on disk. Mistakes of all of them are raised together, before the first instance."""
     topics = read_topics(files.topics, report)
     qrels = read_qrels(files.qrels, report) if files.qrels else None
-    if choose:
-        topics = {id: topics[id] for id in choose(id for id in topics if qrels is None or id in qrels)}
-    with closing(Documents()) as documents:
-        is_run = stage.kind == "run"
-        if is_run:
-            documents.add_run(read_trec_run(Path(stage.argument or ""), report), topics, report)
-        documents.add(read_corpus(files.corpus, report), report, wanted_only=is_run)
-        documents.check_run(report)
-        report.stop_at_mistakes()
-        ranked = documents.ranking_of if is_run else documents.search_by(stage, topics, depth + 2)
-        yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)
+    run = read_trec_run(Path(stage.argument or ""), report) if stage.kind == "run" else None
+    yield from _over_corpus(topics, qrels, run, stage, lambda _: read_corpus(files.corpus, report), report, **options)
 
 
-def from_ir_datasets(
-    id: str,
-    stage: FirstStage | None,
-    report: Report,
-    *,
-    depth: int,
-    choose: Choose | None = None,
-    **options: Any,
-) -> Iterator[Instance]:
+def from_ir_datasets(id: str, stage: FirstStage | None, report: Report, **options: Any) -> Iterator[Instance]:
     """Instances of an ir_datasets id; without a stage, over the dataset's own first-stage list."""
     import ir_datasets
 
@@ -218,20 +198,39 @@ def from_ir_datasets(
     qrels: dict[str, dict[str, int]] = {}
     for judgement in dataset.qrels_iter():
         qrels.setdefault(judgement.query_id, {})[judgement.doc_id] = max(judgement.relevance, 0)
+    run = None if stage else _official_run(dataset)
+    if stage and stage.kind == "run":
+        run = read_trec_run(Path(stage.argument or ""), report)
+
+    def corpus(documents: Documents) -> Iterator[Document]:
+        store = None if run is None else dataset.docs_store()
+        return map(_document, dataset.docs_iter() if store is None else map(store.get, documents.wanted()))
+
+    yield from _over_corpus(topics, qrels, run, stage, corpus, report, **options)
+
+
+def _over_corpus(
+    topics: dict[str, str],
+    qrels: dict[str, dict[str, int]] | None,
+    run: Iterable[RunLine] | None,
+    stage: FirstStage | None,
+    corpus: Callable[[Documents], Iterable[Document]],
+    report: Report,
+    *,
+    depth: int,
+    choose: Choose | None = None,
+    **options: Any,
+) -> Iterator[Instance]:
+    """Instances over a corpus as a run ranks it; without one, as a first stage that searches it does."""
     if choose:
-        topics = {query: topics[query] for query in choose(query for query in topics if query in qrels)}
+        topics = {id: topics[id] for id in choose(id for id in topics if qrels is None or id in qrels)}
     with closing(Documents()) as documents:
-        if stage is None or stage.kind == "run":
-            run = read_trec_run(Path(stage.argument or ""), report) if stage else _official_run(dataset)
+        if run is not None:
             documents.add_run(run, topics, report)
-            store = dataset.docs_store()
-            documents.add((_document(store.get(name)) for name in documents.wanted()), report, wanted_only=False)
-            ranked: Ranked = documents.ranking_of
-        else:
-            documents.add(map(_document, dataset.docs_iter()), report, wanted_only=False)
-            ranked = documents.search_by(stage, topics, depth + 2)
+        documents.add(corpus(documents), report, wanted_only=run is not None)
         documents.check_run(report)
         report.stop_at_mistakes()
+        ranked = documents.search_by(stage, topics, depth + 2) if run is None and stage else documents.ranking_of
         yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)
 
 
@@ -251,3 +250,91 @@ def _document(document: Any) -> Document:
     if text is None:
         title, text = None, document.default_text()
     return "docs", document.doc_id, (title or "").strip() or None, text.strip()
+
+
+# -- what is asked for and what the header says, of these files and of others
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """What a build is asked for: a row of the catalogue, or the same fields for data without a name."""
+
+    known: Known
+    stage: FirstStage | None = None
+    depth: int = 100
+    seed: int = 42
+    verdicts: Path | None = None
+    apart_from: str | None = None
+    chars: int | None = None
+    spare: int = 0
+    """Instances beyond a sample or limit, from which parts replace queries whose text another part has."""
+
+
+def own_files(name: str, format: str) -> Known:
+    """The row of the catalogue that somebody's own files would have."""
+    task = LAYOUTS[format][0] if format in LAYOUTS else "passage_reranking"
+    return Known(name, task, "evaluation", 0, 0, WEB, format, "not stated", "own files", "", first_stage="bm25")
+
+
+def folder_format(folder: Path) -> tuple[str, str]:
+    """Format and split of a folder of public files, by their names."""
+    splits = [path.name.partition(".")[0] for path in folder.glob("qrels/*.tsv*")]
+    if any(folder.glob("corpus.jsonl*")) and any(folder.glob("queries.jsonl*")):
+        return "beir", splits[0] if len(splits) == 1 else "test"
+    if any(path.is_file() for names in ROLES["trec"].values() for name in names for path in folder.glob(name)):
+        return "trec", "test"
+    saved = {path.parent for path in folder.glob("*/*.arrow")}
+    if parts := sorted(saved or {path for pattern in ("*", "*/*") for path in folder.glob(pattern) if table_kind(path)}):
+        raise InputError(f"{folder} is not one collection; name one of its parts: {', '.join(map(str, parts[:SHOWN]))}.")
+    known = "BEIR files (corpus.jsonl, queries.jsonl, qrels/), of TREC files (topics, docs, qrels, run)"
+    raise InputError(
+        f"{folder} holds no data that is known; give a file, or a folder of {known} or of a saved Hugging Face dataset."
+    )
+
+
+def from_passages(
+    folder: Path, request: BuildRequest, report: Report, choose: Callable[[Iterable[str]], list[str]] | None = None
+) -> tuple[Collection, Iterator[Instance]]:
+    """A collection of passage files, of which `choose` names the queries."""
+    known = request.known
+    files = find_files(folder, known.format, known.split)
+    stage = request.stage or (FirstStage("run", str(files.run)) if files.run else parse_first_stage(known.first_stage or "bm25"))
+    check_stage(stage)
+    run = Path(stage.argument) if stage.kind == "run" and stage.argument else None
+    instances = from_files(files, stage, report, **passage_options(request, report, choose))
+    return header(request, report, [files.topics, files.qrels, *files.corpus, run, request.verdicts], stage), instances
+
+
+def passage_options(request: BuildRequest, report: Report, choose: Callable[[Iterable[str]], list[str]] | None) -> dict[str, Any]:
+    labels: dict[str, Verdict] | None = read_verdicts(request.verdicts, report) if request.verdicts else None
+    return {"depth": request.depth, "choose": choose, "without_itself": request.known.without_itself, "verdicts": labels}
+
+
+def raise_mistakes_at_end(instances: Iterator[Instance], report: Report) -> Iterator[Instance]:
+    """The stream, and at its end every mistake: nothing is renamed into place before that."""
+    count = 0
+    for count, instance in enumerate(instances, 1):  # noqa: B007
+        yield instance
+    report.stop_at_mistakes()
+    if not count:
+        filters = ", ".join(f"{what} ({times:,})" for what, times in report.dropped.items()) or "the source is empty"
+        raise InputError(f"no query is left: {filters}. Check that the files belong together.")
+
+
+def header(request: BuildRequest, report: Report, used: Iterable[Path | None], stage: FirstStage | None) -> Collection:
+    """The header. `dropped` and `notes` are the report's own counters: they fill while the instances are drawn."""
+    known = request.known
+    is_passages = known.format in ROLES
+    details: dict[str, Any] = {"licence": known.licence, "source": known.source, "role": known.role}
+    if is_passages:
+        details["depth"] = request.depth
+        details["first_stage"] = stage.provenance if stage else {"kind": "run", "source": f"{known.ir_datasets} scoreddocs"}
+    details["sources"] = checksums([path for path in used if path])
+    details |= {"filters": list(known.filters), "dropped": report.dropped, "notes": report.notes, "seed": request.seed}
+    task: TaskName = "claim_verification" if request.verdicts else known.task  # scored alike, and a reader can judge it
+    return Collection(known.name, task, chars=request.chars or known.chars, details=details)
+
+
+def checksums(paths: Iterable[Path]) -> list[dict[str, str]]:
+    """Name and SHA-256 of the files a collection was made of."""
+    return [{"file": path.name, "sha256": sha256(path)} for path in paths if path.is_file()]

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..errors import InputError
 from ..tasks import TASKS
-from .chats import chats_as_text
 from .columns import (
     BETTER,
     OF_CANDIDATE,
@@ -28,8 +27,8 @@ from .columns import (
 )
 from .files import Mistakes
 from .format import CANDIDATE_RULES, COUNT, INSTANCE_RULES, instance_mistakes, is_encodable, is_id, rule_mistakes, show_value
-from .responses import hash_order
-from .tables import Table, plain_value
+from .layouts import hash_order
+from .tables import Table, chats_as_text, plain_value
 from .trec import NUMBER
 
 Cells = dict[str, Any]  # column -> value; what is absent is left out

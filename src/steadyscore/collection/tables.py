@@ -6,7 +6,8 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from .format import LARGEST
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 TABLES = (*SEPARATORS, ".jsonl", ".ndjson", ".json", ".parquet")
 END = "\x1e"
-"""Fills a row behind the last one: where it does not arrive, a quote that was never closed has swallowed what followed it."""
+"""Stands in a row behind the last one: where it does not arrive, a quote that was never closed has swallowed what followed it."""
 ROWS = ("to_pylist", "to_dicts", "to_list")
 """Methods that give rows as dicts: Arrow tables, polars frames, Hugging Face datasets."""
 
@@ -64,46 +65,23 @@ def _is_one_object(path: Path, first: Any) -> bool:
 
 def _csv_rows(path: Path, separator: str) -> list[tuple[int, Any]]:
     """Every cell as text, so that 007 stays 007; rows are counted as a spreadsheet does, the heading first."""
-    import pyarrow as pa
-    import pyarrow.csv
-
     with explaining_read_errors(path), open_unpacked(path) as file:
-        content = file.read().removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
-        content = re.sub(rb"\Asep=.[\r\n]+", b"", content, flags=re.I)  # what Excel reads as the separator, and does not show
-        heading = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode()
-        if not heading.strip():
-            raise InputError(f"{path} is empty. Give a heading, and a row for each candidate or query.")
-        separator = max((separator, *",;\t|"), key=heading.count)  # a spreadsheet may write a .csv with semicolons
-        first_row = next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""), delimiter=separator))
-        names = [name.strip() or f"column {i}" for i, name in enumerate(first_row, 1)]
-        check_names(names, f"{path}: ")
-        content += f"\n{separator.join([END] * len(names))}\n".encode()
-        odd: list[Any] = []
-
-        def skip(row: Any) -> str:
-            odd.append(row)
-            return "skip"
-
-        try:
-            table = pa.csv.read_csv(
-                pa.BufferReader(content),
-                pa.csv.ReadOptions(use_threads=False, block_size=min(len(content), LARGEST), column_names=names),
-                pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=skip),
-                pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]),
-            )
-        except pa.ArrowInvalid as error:
-            content.decode()
-            raise InputError(f"{path} cannot be read as a table: {error}. Save it again, or as JSON Lines.") from None
-    rows = table.to_pylist()
-    if not rows or set(rows[-1].values()) != {END}:
-        raise InputError(
-            f"{path}: row {len(rows) + len(odd)}: a cell begins with a quote that is never closed. Close or double it."
-        )
+        content = file.read().removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n").decode()
+    content = re.sub(r"\Asep=.[\r\n]+", "", content, flags=re.I)  # what Excel reads as the separator, and does not show
+    heading = re.split(r"[\r\n]", content, maxsplit=1)[0]
+    if not heading.strip():
+        raise InputError(f"{path} is empty. Give a heading, and a row for each candidate or query.")
+    separator = max((separator, *",;\t|"), key=heading.count)  # a spreadsheet may write a .csv with semicolons
+    csv.field_size_limit(LARGEST)
+    (_, first), *rows = enumerate(csv.reader(io.StringIO(f"{content}\n{END}\n", newline=""), delimiter=separator), 1)
+    names = [name.strip() or f"column {i}" for i, name in enumerate(first, 1)]
+    check_names(names, f"{path}: ")
+    if not rows or rows[-1][1] != [END]:
+        raise InputError(f"{path}: row {len(rows) + 1}: a cell begins with a quote that is never closed. Close or double it.")
+    odd = [(number, len(row)) for number, row in rows[:-1] if row and len(row) != len(names)]
     if odd:
-        raise InputError(
-            Mistakes(f"{path}: row {r.number}: {r.actual_columns} cells where the heading has {len(names)}" for r in odd)
-        )
-    return [(number, row) for number, row in enumerate(rows[1:-1], 2) if any(row.values())]
+        raise InputError(Mistakes(f"{path}: row {n}: {count} cells where the heading has {len(names)}" for n, count in odd))
+    return [(n, {name: cell or None for name, cell in zip(names, row, strict=True)}) for n, row in rows[:-1] if any(row)]
 
 
 def _arrow_rows(folder: Path) -> Iterator[JsonObject]:
@@ -151,3 +129,42 @@ def plain_value(value: Any) -> Any:
         return [plain_value(one) for one in value]
     is_absent = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
     return None if is_absent else value
+
+
+# -- chats, lists of messages, as text
+
+Chat = list[tuple[str, str]]
+KEYS = (("role", "content"), ("from", "value"))
+"""What the role and the text of a message are called."""
+
+
+def _read_chat(cell: Any) -> Chat | None:
+    messages = cell if isinstance(cell, list) and all(isinstance(one, dict) for one in cell) else []
+    for role, text in KEYS:
+        if messages and all(isinstance(one.get(role), str) and isinstance(one.get(text), str) for one in messages):
+            return [(one[role], one[text]) for one in messages]
+    return None
+
+
+def _as_text(chat: Chat) -> str:
+    return chat[0][1] if len(chat) == 1 else "\n\n".join(f"{role}: {text}" for role, text in chat)
+
+
+def _with_chats(cell: Any, make: Callable[[Chat], Any]) -> Any:
+    """A cell with what is made of its chats; any other as it is."""
+    if chat := _read_chat(cell):
+        return make(chat)
+    return [_with_chats(one, make) for one in cell] if isinstance(cell, list) else cell
+
+
+def chats_as_text(cells: JsonObject, queries: Collection[str]) -> dict[str, object]:
+    """The cells of a row without chats, and with a prompt of what they all begin with where no column is a query."""
+    answers: list[Chat] = []
+    for name, cell in cells.items():
+        _with_chats([] if name in queries else cell, answers.append)
+    shared = len(list(takewhile(lambda place: len(set(place)) == 1, zip(*(chat[:-1] for chat in answers), strict=False))))
+    prompt = {"prompt": _as_text(answers[0][:shared])} if shared and not queries else {}
+    return prompt | {
+        name: _with_chats(cell, _as_text if name in queries else lambda chat: _as_text(chat[shared:]))
+        for name, cell in cells.items()
+    }

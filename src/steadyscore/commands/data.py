@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..collection import EMBEDDED, cache_folder, check, location, names, open_collection, path_of, read_instances, write
-from ..collection.build import FORMATS, from_folder, from_hub, own_collection
-from ..collection.catalogue import CATALOGUE, Known, count_mistake, how_to_get
-from ..collection.export import EXPORT_FORMATS, export
+from ..collection.build import EXPORT_FORMATS, FORMATS, export, from_folder, from_hub
+from ..collection.catalogue import CATALOGUE, Known, collection_card, count_mistake, how_to_get
 from ..collection.files import Report
 from ..collection.first_stage import parse_first_stage
-from ..collection.folders import BuildRequest
+from ..collection.passages import BuildRequest, own_files
 from ..collection.splits import shared_mistakes, split_parts
 from ..errors import InputError, UsageError
 from ..machine.disk import scratch_beside
@@ -176,7 +175,7 @@ def _catalogue_row(args: argparse.Namespace) -> Known:
         path_of(args.name)  # tells what the name may have meant
     if args.name not in CATALOGUE and own is None:
         raise UsageError(f"{args.name} is not a name of `steadyscore data list`; say what the files are with --format.")
-    known = own_collection(args.name, own) if own else CATALOGUE[args.name]
+    known = own_files(args.name, own) if own else CATALOGUE[args.name]
     typed = {"split": getattr(args, "split", None), "sample": args.sample}
     return replace(known, **{key: value for key, value in typed.items() if value is not None})
 
@@ -222,8 +221,6 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from ..collection.card import collection_card
-
     source = open_collection(args.source, args.columns)
     collection, instances = source.collection, source.instances
     made = collection_card(collection, bar(f"card of {collection.name}")(instances(), collection.queries))

@@ -16,7 +16,7 @@ from ..machine.places import parse_place
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..scoring.config import Cut
 from ..scoring.parts import score_on
-from ..scoring.rankings import Place, Rankings, RankingWork, rank_collection
+from ..scoring.rerank import Place, Rankings, RankingWork, rank_collection
 from ..scoring.score import cut_instances
 from ..scoring.starts import start_remarks
 from .flags import add_columns, positive, scorers_by_name

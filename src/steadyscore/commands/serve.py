@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..engines.kinds import check_address
 from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT
-from ..scoring.config import AuditConfig
-from ..scoring.opening import check_use
+from ..scoring.config import AuditConfig, check_use
 from ..scoring.scorer import Settings
 from ..serve.settings import Limits, ModelOptions, ServerSettings, default_workers, read_keys, require_token_on_public_host
 from ..tasks import TASKS

@@ -11,8 +11,7 @@ from ..collection import Data
 from ..engines import EngineOptions
 from ..errors import UsageError
 from ..scoring.config import AuditConfig
-from ..scoring.parts import Share, Work, score_share
-from ..scoring.ray_launcher import Cluster
+from ..scoring.parts import Cluster, Share, Work, score_share
 from ..scoring.score import check_apart, check_query_ids
 from .flags import as_flag, scorers_by_name
 from .shared import form_of, note_failed, print_json, print_table

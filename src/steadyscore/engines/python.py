@@ -29,7 +29,7 @@ class PythonReranker(Reranker):
     """`def score(query: str, candidates: list[str]) -> list[float]`, addressed as `python:module:function`.
 
     Its identity is its name and, where it or its module declares one, its `version`. Whether the same name still gives the
-    same scores is asked of it whenever a run goes on (`scoring/canary.py`).
+    same scores is asked of it whenever a run goes on (`scoring/starts.py`).
     """
 
     def __init__(self, function: Score, name: str, *, scorer: Any = None, module: str = "", watched: Sequence[str] = ()):

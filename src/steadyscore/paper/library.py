@@ -26,8 +26,8 @@ from ..results.load import measure_run, own_threshold
 from ..runs.find import find_run
 from ..runs.folder import Run
 from ..runs.table import Scored
-from ..scoring.rereads import average_reads
-from ..scoring.timing import query_seconds, read_timings
+from ..scoring.estimate import query_seconds, read_timings
+from ..scoring.perturbation import average_reads
 from ..terms import Array
 from .collate import WHOLE, first_permutations, first_stage_correlation, first_stage_quality, flips_on_crossing, grade_agreement
 from .data import derived_name, is_derived

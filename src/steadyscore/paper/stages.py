@@ -13,8 +13,7 @@ from typing import Any
 
 from ..engines import EngineOptions
 from ..errors import InputError, SteadyscoreError
-from ..scoring.parts import Share
-from ..scoring.ray_launcher import Cluster, Row, map_on_ray
+from ..scoring.parts import Cluster, Row, Share, map_on_ray
 from .jobs import Job, TrainingJob, trainings_of
 from .scale import Choices
 from .work import Stage, Store, Workshop

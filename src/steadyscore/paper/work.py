@@ -24,15 +24,13 @@ from ..readers.outputs import reader_label, readers_of
 from ..readers.reader import ask_reader
 from ..runs.folder import Run
 from ..runs.layout import NOISE_FILE, perturbed_file
-from ..scoring.config import AuditConfig, Cut
+from ..scoring.config import AuditConfig, Cut, scorer_for
+from ..scoring.estimate import read_timings, time_requests, write_timings
 from ..scoring.mitigations import mitigate
-from ..scoring.opening import scorer_for
 from ..scoring.parts import Share, score_share
-from ..scoring.perturbation import score_perturbed
-from ..scoring.rereads import noise_floor
+from ..scoring.perturbation import noise_floor, score_perturbed
 from ..scoring.score import cut_instances, score_collection
 from ..scoring.scorer import PoolScorer, Settings
-from ..scoring.timing import read_timings, time_requests, write_timings
 from ..studies.width_conditions import under_condition
 from ..training.check import make_config
 from ..training.checkpoints import copy_adapter

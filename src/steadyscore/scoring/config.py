@@ -1,24 +1,47 @@
-"""The configuration of an audit: what is scored, of which part of the data, how it is shown and what is measured besides."""
+"""The configuration of an audit: what is scored, of which part of the data, how it is shown and what is measured besides; and
+a scorer opened by it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict, get_type_hints
+from typing import Any, Literal, TypedDict, get_args, get_type_hints
 
 import numpy as np
 
 from ..collection import Data
+from ..engines import Backend, Engine, EngineOptions, Precision, Reranker
 from ..engines.generator import Decoding
-from ..errors import InputError
-from ..machine.bounds import Positive, check_fields, field_mistakes
+from ..engines.kinds import honoured, open_engine, refuse_unhonoured
+from ..engines.python import open_object
+from ..errors import InputError, SteadyscoreError
+from ..machine.bounds import Positive, changed_fields, check_fields, field_mistakes
+from ..machine.places import Place
 from ..measures.answers import EVIDENCE
 from ..measures.stopping import Until
 from ..measures.threshold import Threshold
 from ..measures.views import ScoreView
-from ..terms import PERTURBATIONS, Instance, Markers, Partition, Perturbation, Placeholder, PromptStyle, Readout, Ties
-from .scorer import Settings
+from ..models.adapter import adapter_of, prompt_mistakes, refuse_mismatches
+from ..models.card import TrainedSettings
+from ..runs.requests import read_run_record
+from ..tasks import TASKS
+from ..terms import (  # fmt: skip
+    PERTURBATIONS,
+    Candidate,
+    Collection,
+    Instance,
+    Markers,
+    Partition,
+    Perturbation,
+    Placeholder,
+    Prompt,
+    PromptStyle,
+    Readout,
+    Ties,
+    Window,
+)
+from .scorer import Scorer, Settings, resolve_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +103,6 @@ class AuditConfig:
     apart_from: tuple[Data, ...] = ()
     """Refuse data that shares a query (by id or text) or a candidate (by text) with these, such as what the scorer was trained
     on."""
-
-
-class MissingQuery(NamedTuple):
-    """A query of which a run lacks rows."""
-
-    place: int
-    """Counted from 0, in the order in which the run's queries are scored."""
-    instance: Instance
-    config: AuditConfig
 
 
 class ShownSettings(TypedDict, total=False):
@@ -206,3 +220,70 @@ def configure(config: AuditConfig, settings: Mapping[str, Any], known: type = Au
     if mistakes:
         raise InputError(mistakes)
     return config
+
+
+# -- a scorer, opened with the settings that were asked for, its adapter's, or the collection's
+
+
+def check_use(
+    scorers: Mapping[str, Any], config: AuditConfig, options: EngineOptions | None = None, readers: Sequence[str] = (),
+    perturb: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Refuse settings and options that say nothing to any scorer of a call; readers are opened with the options too."""
+    shown = [*(f"perturb {kind}" for kind in perturb if "markers" in kind), *changed_fields(config.settings)]
+    shown += ["chars"] * (config.chars is not None)
+    refuse_unhonoured([name for name in shown if name != "label_mass"], scorers)
+    refuse_unhonoured(changed_fields(options or EngineOptions()), {**scorers, **{reader: reader for reader in readers}})
+
+
+def open_scorer(scorer: Any, collection: Collection, config: AuditConfig, options: EngineOptions | None = None) -> Scorer:
+    """A scorer for a collection, by its address or as a Python value: its task, its instruction, its characters kept."""
+    value = None if isinstance(scorer, str) else open_object(scorer)
+    check_use({scorer if value is None else value.name: scorer if value is None else value}, config, options)
+    return scorer_for(value or open_engine(scorer, options), collection, config)
+
+
+def refuse_mismatch(scorer: Scorer) -> None:
+    """An adapter behind another prompt than it was trained with is another scorer; another task's words are transfer."""
+    trained = adapter_of(scorer.backend.identity())
+    if trained is None or not isinstance(scorer.backend, Engine):
+        return
+    at_home = Scorer(scorer.backend, TASKS[trained["task"]], scorer.settings)
+    probe = at_home.prompt(Instance("probe", "probe", (Candidate("a", "a"),)), Window(0, (0,)))
+    allowed = scorer.backend.options.allow_base_mismatch
+    assert isinstance(probe, Prompt)
+    refuse_mismatches(prompt_mistakes(trained, at_home.prompt_hash, probe.grade_tokens), allowed)
+
+
+def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings, *, is_whole: bool = False) -> Settings:
+    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says.
+
+    is_whole   of a reranker, which gets whole texts unless a number of characters is asked for
+    """
+    settings = replace(
+        config.settings,
+        chars=config.chars or trained.get("chars") or (None if is_whole else collection.chars),
+        instruction=config.settings.instruction or collection.instruction,
+    )
+    return resolve_settings(settings, trained)
+
+
+def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
+    settings = settings_for(config, collection, backend.trained_settings, is_whole=isinstance(backend, Reranker))
+    scorer = Scorer(backend, TASKS[collection.task], settings)
+    refuse_mismatch(scorer)
+    return scorer
+
+
+def in_precision_of(folders: Iterable[Place], scorer: Any, options: EngineOptions) -> EngineOptions:
+    """Options for opening a scorer, with the precision that the first of these folders' scores were made in, where none was asked
+    for and the scorer has one.
+    """
+    for folder in folders if options.dtype == "auto" and "dtype" in honoured(scorer) else ():
+        try:
+            stored = read_run_record(folder).fingerprint.scorer
+        except (SteadyscoreError, OSError):  # no run, or one that is refused with a reason when it is opened
+            continue
+        if isinstance(stored, dict) and stored.get("dtype") in get_args(Precision):
+            return replace(options, dtype=stored["dtype"])
+    return options

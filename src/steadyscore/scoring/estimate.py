@@ -1,4 +1,4 @@
-"""What a run will cost: windows, tokens and money before anything is loaded; time from a few of its windows, timed now."""
+"""What a run will cost, before anything is loaded, and what its requests take: windows, tokens, money, seconds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import json
 import logging
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
 
 from ..collection import Data, Source, open_collection
 from ..engines import Price
@@ -17,15 +20,16 @@ from ..engines.kinds import kind_of, parse_address
 from ..errors import InputError, StorageError
 from ..machine.disk import cache_folder, write_json
 from ..models.adapter import card_of
+from ..runs.folder import Run
+from ..runs.layout import TIMINGS_FILE, timing_schema
 from ..tasks import TASKS
-from ..terms import Collection, Instance
+from ..terms import Array, Collection, Instance
 from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
-from .canary import SHUFFLED_POOLS
-from .config import AuditConfig, Cut
+from .config import AuditConfig, Cut, settings_for
 from .mitigations import count_windows
-from .opening import settings_for
 from .score import count_shown, cut_instances
 from .scorer import PoolScorer, Settings
+from .starts import SHUFFLED_POOLS
 
 log = logging.getLogger("steadyscore")
 
@@ -33,6 +37,7 @@ WINDOWS = 4
 """Windows that are timed, after one that warms up."""
 SECONDS = 10.0
 """Time after which no further window is begun."""
+ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +167,62 @@ def speeds() -> dict[str, float]:
         return speeds
     except (OSError, json.JSONDecodeError):
         return {}
+
+
+# -- seconds per query: a warm scorer, one request at a time, several ways of serving in rotating order, several rounds
+
+
+class Timing(NamedTuple):
+    """One request."""
+
+    way: int
+    """Key of the scorer that was timed, such as its width."""
+    query_id: str
+    round: int
+    seconds: float
+
+
+def time_requests(
+    ways: Mapping[int, PoolScorer],
+    instances: Sequence[Instance],
+    rounds: int = ROUNDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Timing]:
+    """Time every query, in first-stage order, under several ways of serving it: in each round another way comes first.
+
+    Before anything is timed, each way scores one query, so that nothing is loaded, compiled or allocated on the clock.
+    """
+    if not instances:
+        raise InputError("there is no query to time.")
+    for scorer in ways.values():
+        scorer.score(instances[0])
+    timings = []
+    keys = list(ways)
+    for number in range(rounds):
+        turn = number % len(keys)
+        for way in keys[turn:] + keys[:turn]:
+            for instance in instances:
+                began = clock()
+                ways[way].score(instance)
+                timings.append(Timing(way, instance.id, number, clock() - began))
+    return timings
+
+
+def query_seconds(timings: Sequence[Timing], way: int) -> Array:
+    """(Q,) the median over rounds for every query of one way."""
+    by_query: dict[str, list[float]] = {}
+    for timing in timings:
+        if timing.way == way:
+            by_query.setdefault(timing.query_id, []).append(timing.seconds)
+    return np.array([np.median(seconds) for seconds in by_query.values()])
+
+
+def read_timings(run: Run) -> list[Timing]:
+    """What was timed beside a run; empty where nothing was."""
+    return [Timing(**row) for row in run.read(TIMINGS_FILE).to_pylist()] if run.has(TIMINGS_FILE) else []
+
+
+def write_timings(run: Run, timings: Sequence[Timing]) -> None:
+    import pyarrow as pa
+
+    run.write(TIMINGS_FILE, pa.Table.from_pylist([timing._asdict() for timing in timings], schema=timing_schema()))

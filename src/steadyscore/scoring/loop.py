@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..engines.http import Endpoint
 
 Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
-"""Instances as they come, and how many there will be -> the same instances, with progress shown to the user."""
+"""Instances as their tasks end, and how many there will be -> the same instances, with progress shown to the user."""
 
 
 class QueryTask(NamedTuple):
@@ -46,7 +46,7 @@ Result = Callable[[], Any]
 
 
 class Loop:
-    """Tasks at work: iterated as instances, for a progress bar, with `work` called once for each."""
+    """Tasks at work: iterated as instances, for a progress bar, each when its task has ended."""
 
     def __init__(
         self,
@@ -58,7 +58,6 @@ class Loop:
     ):
         self._tasks, self._keep, self._endpoint = enumerate(tasks), keep, endpoint
         self._write, self._is_enough = write, is_enough
-        self._next: tuple[int, QueryTask] | None = None
         self._failures: list[tuple[int, Failure]] = []
         self._under_way: dict[int, tuple[threading.Thread, QueryTask]] = {}
         self._ended: SimpleQueue[tuple[int, Result]] = SimpleQueue()
@@ -78,23 +77,16 @@ class Loop:
     def __iter__(self) -> Iterator[Instance]:
         return self._iterate_side_by_side() if self._endpoint and self._endpoint.limit.most > 1 else self._iterate()
 
-    # -- one after the other
-
     def _iterate(self) -> Iterator[Instance]:
+        """One after the other."""
         for number, task in self._tasks:
             if task is not None:
-                self._next = number, task
+                with finishing(f"query {task.instance.id}"):
+                    self._end(number, task, task.do)
+                    self._write()
                 yield task.instance
             if self._is_over:
                 return
-
-    def work(self) -> None:
-        """Do the task whose instance was given last, unless it has ended."""
-        if self._next is not None:
-            number, task = self._next
-            with finishing(f"query {task.instance.id}"):
-                self._end(number, task, task.do)
-                self._write()
 
     def _end(self, number: int, task: QueryTask, result: Result) -> None:
         failed: list[Failure] = []
@@ -106,9 +98,8 @@ class Loop:
         self._failures += [(number, failure) for failure in failed]
         self._is_over = self._is_enough(task.instance) or self._is_over
 
-    # -- several at a time
-
     def _iterate_side_by_side(self) -> Iterator[Instance]:
+        """Several at a time."""
         assert self._endpoint is not None
         try:
             while self._begin_more():
@@ -182,7 +173,7 @@ def run_tasks(
     """
     loop = Loop(tasks, keep, backend.endpoint, write, is_enough)
     for _ in progress(loop, total) if progress else loop:
-        loop.work()
+        pass
     return loop.failures
 
 

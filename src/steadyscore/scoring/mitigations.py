@@ -9,24 +9,66 @@ order-free attention is `pine.py`.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ..engines import Capabilities, Recording
 from ..errors import InputError
 from ..measures.measurement import first_stage_scores
-from ..measures.settling import DecisionRule
+from ..measures.retained_sets import share_size
+from ..measures.settling import DecisionRule, PairRule, ThresholdRule, TopKRule, is_decided
+from ..measures.threshold import KEPT
 from ..measures.views import borda, with_scores
+from ..runs.table import stack_rows
 from ..terms import Array, Candidate, Instance
 from ..window import readout
-from ..window.presentation import permutations, windows
-from .adaptive import USUAL_RULE, ShareRule, for_pool, parse_rule, present_until_decided
-from .presented import Cost, Presented, in_pool_order
+from ..window.presentation import permutations
+from .presented import Cost, Presented
 from .scorer import PoolScorer, Scorer, Settings, WrappedScorer
+
+Stopped = Literal["settled", "budget", "order_free"]
+
+
+# -- names and decisions
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRule:
+    """Keep this share of every pool, rounded, at least one document."""
+
+    share: float
+
+
+def for_pool(rule: DecisionRule | ShareRule, n: int) -> DecisionRule:
+    """The rule for a pool of n: a share is a number of documents."""
+    return TopKRule(share_size(rule.share, n)) if isinstance(rule, ShareRule) else rule
+
+
+def parse_rule(words: str) -> DecisionRule | ShareRule:
+    """A decision as mitigations and `Ranker.decide` name it."""
+    name, _, value = words.partition("=")
+    try:
+        number = float(value or "nan")
+    except ValueError:
+        number = math.nan
+    if words == "pair":
+        return PairRule()
+    if name == "cutoff" and math.isfinite(number):
+        return ThresholdRule(number)
+    if name == "top" and value.isdecimal() and int(value) > 0:
+        return TopKRule(int(value))
+    if name == "share" and 0 < number < 1:
+        return ShareRule(number)
+    raise InputError(f"{words!r} is not a decision. Write cutoff=0.5, top=3, share=0.3 (of every pool) or pair.")
+
+
+USUAL_RULE = f"share={KEPT}"
+"""The decision where none is named."""
 
 
 class Mitigation(NamedTuple):
@@ -35,10 +77,10 @@ class Mitigation(NamedTuple):
     summary: str
     serve: Callable[[Mitigated, Instance, Array], Presented]
     """(scorer, instance, orders (P, n)) -> scores (P, n), columns sorted by candidate id."""
-    passes: Callable[[int, int, int], float]
-    """(n, width, number) -> presentations of the whole pool that one served order costs."""
     number: int | None = None
     """The number after the colon where none is written; None: it takes none."""
+    passes: Callable[[int, int, int], float] = lambda n, width, number: number
+    """(n, width, number or 1) -> presentations of the whole pool that one served order costs."""
     most: int | None = None
     """The largest number; None: any."""
     probes: Callable[[int, int], int] = lambda n, width: 0
@@ -131,6 +173,8 @@ def count_windows(n: int, width: int | None, names: Sequence[str] = (), orders: 
 
 def parse_mitigation(name: str) -> Named:
     head, colon, number = name.partition(":")
+    if head in DROPPED:
+        raise InputError(f"{head} is no longer a mitigation. Use {DROPPED[head]}.")
     if head not in MITIGATIONS:
         raise InputError(f"unknown mitigation {name!r}. Known: {', '.join([*MITIGATIONS, 'pine'])}.")
     known, rule = MITIGATIONS[head], USUAL_RULE
@@ -141,7 +185,7 @@ def parse_mitigation(name: str) -> Named:
         raise InputError(f"{head} takes no number; leave out {colon + number!r}.")
     if colon and not (number.isdigit() and int(number) > 0):
         raise InputError(f"{name!r} needs a positive number behind the colon.")
-    if known.most is not None and colon and int(number) > known.most:
+    if colon and known.most and int(number) > known.most:
         raise InputError(f"{name!r}: the number is at most {known.most}.")
     count = int(number) if colon else known.number or 1
     label = ":".join([head, *([str(count)] if known.number is not None else []), *([rule] if known.decides else [])])
@@ -175,7 +219,9 @@ def _average(merge: Callable[[Array], Array], keep_grades: bool = False) -> Call
 
 
 def _serve_adaptively(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
-    """The mean of the first presentations of self-consistency, as many as its decision takes."""
+    """The mean of the first presentations of self-consistency, as many as its decision takes: decisions of the mean over all of
+    them are what is spared or lost.
+    """
     scorer, n = mitigated.scorer, len(instance.pool)
     count = 1 if scorer.capabilities.order_free else mitigated.number
 
@@ -192,6 +238,41 @@ def _serve_adaptively(mitigated: Mitigated, instance: Instance, orders: Array) -
     return replace(served, cost=scored.cost + Cost(skipped=skipped))
 
 
+class Ensembles(NamedTuple):
+    """Presentations of one pool for several averages."""
+
+    scored: Presented
+    """A row for each presentation that was made."""
+    owner: Array
+    """(rows,) the average that each row belongs to."""
+
+    def rows(self, which: int) -> Array:
+        """(M, n) scores of one average."""
+        scores: Array = self.scored.scores[self.owner == which]
+        return scores
+
+
+def present_until_decided(score: Callable[[Array, int], Presented], orders: Array, rule: DecisionRule) -> Ensembles:
+    """Each pool of P averages under the first of its K orders, (P, K, n): two, then one more while it is not decided.
+
+    score  orders (rows, n) and the number of the first one -> their scores
+    """
+    several, count, n = orders.shape
+    parts, owners, made, undecided = list[Presented](), list[Array](), 0, list(range(several))
+    while undecided and made < count:
+        stop = min(count, max(2, made + 1))
+        parts.append(score(orders[undecided, made:stop].reshape(-1, n), sum(map(len, owners))))
+        owners.append(np.repeat(undecided, stop - made))
+        made = stop
+        ensembles = Ensembles(_joined(parts), np.concatenate(owners))
+        undecided = [p for p in undecided if not is_decided(ensembles.rows(p), rule, count)]
+    return ensembles
+
+
+def _joined(parts: list[Presented]) -> Presented:
+    return replace(stack_rows(parts), cost=sum((part.cost for part in parts), Cost()))
+
+
 def mean_score(scores: Array) -> Array:
     """Batched self-consistency: mean, then rank (§D.4). (P, K, n) -> (P, n)."""
     mean: Array = scores.mean(axis=1)
@@ -201,30 +282,6 @@ def mean_score(scores: Array) -> Array:
 def mean_borda(scores: Array) -> Array:
     """Mean Borda points, for scores that cannot be compared between presentations. (P, K, n) -> (P, n)."""
     return mean_score(borda(scores))
-
-
-def central_ranking(scores: Array) -> Array:
-    """Permutation self-consistency (Tang et al., 2024): a ranking close to all K by Kendall distance. (P, K, n) -> (P, n).
-
-    The closest ranking is hard to find; this is Borda's, improved until no exchange of neighbours brings it closer
-    (local Kemenisation, Dwork et al., 2001). The result is n - rank, as for any ranker.
-    """
-    points = borda(scores)  # (P, K, n)
-    return np.stack([_improve_by_neighbours(row) for row in points])
-
-
-def _improve_by_neighbours(points: Array) -> Array:
-    n = points.shape[-1]
-    prefers = (points[:, :, None] > points[:, None, :]).sum(axis=0)  # (n, n): rankings that place row above column
-    order = np.argsort(-points.mean(axis=0), kind="stable").tolist()
-    for end in range(1, n):  # insertion, as far up as a majority of the rankings lifts it
-        place = end
-        while place and prefers[order[place], order[place - 1]] > prefers[order[place - 1], order[place]]:
-            order[place - 1], order[place] = order[place], order[place - 1]
-            place -= 1
-    ranking = np.empty(n)
-    ranking[order] = n - np.arange(n)
-    return ranking
 
 
 # -- one order for all: `canonical-order`
@@ -339,97 +396,22 @@ def between_0_and_1(scores: Array) -> Array:
     return scaled
 
 
-# -- tournaments
-
-
-def _serve_tournaments(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
-    """R tournaments for each order, their standings averaged (TourRank, Chen et al., 2025)."""
-    scorer, rounds = mitigated.scorer, mitigated.number
-    if scorer.width == 1:
-        raise InputError("a tournament needs windows of at least 2 candidates. Raise --width.")
-    starts = np.vstack([derived_orders(instance, order, rounds, "tournament") for order in orders])  # (P R, n)
-    presented = scorer.score_orders(instance, starts, range(len(starts)))
-    column = {candidate: c for c, candidate in enumerate(presented.candidate_ids)}
-    of_pool = np.array([column[candidate.id] for candidate in instance.pool])
-    reached, cost = np.empty_like(presented.scores), presented.cost
-    for row, start in enumerate(starts):
-        reached[row, of_pool], stages = tournament_standing(scorer, instance, start, presented.scores[row, of_pool])
-        cost += stages
-    return replace(with_scores(presented, reached.reshape(len(orders), rounds, -1).mean(axis=1)), cost=cost)
-
-
-def tournament_standing(scorer: PoolScorer, instance: Instance, order: Array, scores: Array) -> tuple[Array, Cost]:
-    """(n,) in pool order: stages won, plus the share of its last window that a candidate left behind; and what it took.
-
-    The better half of every window goes on; winners meet in new windows until they fit in one. `scores` (n,) are those
-    of the first stage. Only ranks within a window count, so scores need not be comparable between windows.
-    """
-    scores, reached, stage, cost = scores.copy(), np.zeros(len(scores)), 0, Cost()
-    while True:
-        groups = windows(order, scorer.width or len(order), scorer.settings.partition)
-        for group in groups:
-            members = np.array(sorted(group.candidates, key=lambda i: instance.pool[i].id))  # ties by id, never by slot
-            reached[members] = stage + borda(scores[members]) / len(members)
-        if len(groups) == 1:
-            return reached, cost
-        order = np.array([i for group in groups for i in _better_half(group.candidates, reached)])
-        winners = replace(instance, pool=tuple(instance.pool[i] for i in order))
-        presented = scorer.score_orders(winners, np.arange(len(order))[None], [0])
-        scores[order], cost, stage = in_pool_order(presented, winners), cost + presented.cost, stage + 1
-
-
-def _better_half(candidates: Sequence[int], reached: Array) -> list[int]:
-    winners = sorted(candidates, key=lambda i: -reached[i])[: -(-len(candidates) // 2)]
-    return [i for i in candidates if i in winners]
-
-
-def _stages(n: int, width: int) -> float:
-    """Windows of one tournament over those of one plain presentation."""
-    total, playing = -(-n // width), n
-    while playing > width > 1:
-        full, rest = divmod(playing, width)
-        playing = full * -(-width // 2) + -(-rest // 2)
-        total += -(-playing // width)
-    return total / -(-n // width)
-
-
 MITIGATIONS: dict[str, Mitigation] = {
-    "self-consistency": Mitigation(
-        "mean score of K presentations", _average(mean_score, keep_grades=True), lambda n, width, K: K, 10
-    ),
+    "self-consistency": Mitigation("mean score of K presentations", _average(mean_score, keep_grades=True), 10),
     "adaptive": Mitigation(
-        "the same, only until the rest is expected to change too few decisions",
-        _serve_adaptively,
-        lambda n, width, K: K,
-        10,
-        decides=True,
+        "the same, only until the rest is expected to change too few decisions", _serve_adaptively, 10, decides=True
     ),
-    "borda": Mitigation("mean Borda points of K presentations", _average(mean_borda), lambda n, width, K: K, 10),
-    "central-ranking": Mitigation(
-        "the ranking closest to those of K presentations", _average(central_ranking), lambda n, width, K: K, 10
-    ),
-    "canonical-order": Mitigation(
-        "candidates sorted by a hash of title, text and id", _serve_hash_order, lambda n, width, number: 1, one_for_all=True
-    ),
+    "borda": Mitigation("mean Borda points of K presentations", _average(mean_borda), 10),
+    "canonical-order": Mitigation("candidates sorted by a hash of title, text and id", _serve_hash_order, one_for_all=True),
     "capcal": Mitigation(
-        "grades moved by what each slot says about empty documents",
-        _calibrate(readout.capcal),
-        lambda n, width, number: 1,
-        probes=_lengths,
+        "grades moved by what each slot says about empty documents", _calibrate(readout.capcal), probes=_lengths
     ),
-    "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), lambda n, width, number: 1, probes=_lengths),
-    "rescale": Mitigation(
-        "scores of each window on one scale", _serve_rescaled, lambda n, width, number: 1, keeps_order_free=False
-    ),
+    "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), probes=_lengths),
+    "rescale": Mitigation("scores of each window on one scale", _serve_rescaled, keeps_order_free=False),
     "first-stage": Mitigation(
-        "P percent of each score from the rank in the pool", _serve_with_first_stage, lambda n, width, number: 1, 30, 99
-    ),
-    "tournament": Mitigation(
-        "winners of windows meet again, R times over",
-        _serve_tournaments,
-        lambda n, width, R: R * _stages(n, width),
-        2,
-        keeps_order_free=False,
+        "P percent of each score from the rank in the pool", _serve_with_first_stage, 30, lambda n, width, number: 1, 99
     ),
 }
 """Names of `--mitigation`."""
+DROPPED = {"central-ranking": "borda:K", "tournament": "self-consistency:K"}
+"""What an earlier version had -> what to use instead."""

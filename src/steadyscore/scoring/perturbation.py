@@ -1,37 +1,43 @@
-"""Perturbations of order, pool and markers: as index arithmetic, and scored in addition to a run (§C.1).
+"""What is scored in addition to a run: perturbations of order, pool and markers (§C.1), and the same requests read again.
 
 A pool stands in first-stage order 0..n-1, and a perturbed order maps position -> index into the pool. What a query gets
 depends on (seed, query id, tag) alone, through a hash, never on which other queries are scored; where a function takes
 random numbers, `presentation.generator(seed, query_id, tag)` makes them so. Each kind that is scored is one more
 presentation per query, on up to 100 queries, with the serving order held fixed.
+
+Reads of one presentation say what an engine moves by itself when nothing is presented anew. The windows of all queries are
+shuffled together and sent in calls of at most 128, so that a window shares its call with others every time. Averaged, the reads
+are an estimator of the same scores with as many passes as a mean over permutations.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..collection import Data, open_collection
-from ..engines import Recording
-from ..errors import InputError
+from ..engines import Grader, Recording
+from ..errors import InputError, SteadyscoreError
 from ..measures.instability import pool_psi, tau_psi, top_k_changed
 from ..measures.ranking import delta_ndcg_pool
-from ..measures.views import quality_of
+from ..measures.views import quality_of, with_scores
 from ..runs.folder import Run
 from ..runs.layout import perturbed_file, perturbed_schema
 from ..runs.table import FIRST_STAGE, Scored
-from ..terms import Array, Failure, Instance, JsonObject, Markers, Partition, Perturbation
-from ..window.presentation import generator
+from ..terms import Array, Failure, Instance, JsonObject, Markers, Partition, Perturbation, Window
+from ..window.presentation import generator, permutation, permutations, windows
 from .config import AuditConfig
 from .loop import Progress, QueryTask, run_tasks
-from .scorer import PoolScorer
+from .presented import Cost, WindowReading
+from .score import cut_instances
+from .scorer import PoolScorer, Scorer
 
 Order = NDArray[np.int_]
 Place = Literal["top", "middle", "bottom"]
@@ -44,6 +50,10 @@ HELD_OUT_SEEDS = (0, 1)
 NOISE_SCALE = 0.3
 """Noise on the first stage's scores, in their standard deviations."""
 MAX_QUERIES = 100
+NOISE_READS = 3
+NOISE_QUERIES = 20
+CALL = 128
+"""Requests that share a call, at most; fewer where all requests would fit into one."""
 
 
 # -- a run under perturbation
@@ -168,58 +178,49 @@ def _forced(scorer: PoolScorer, scored: Scored, pool: Instance) -> dict[str, flo
 
 def _churn(scorer: PoolScorer, instance: Instance, n: int, seed: int) -> dict[str, float]:
     """pool_psi under each rule that cuts an order into windows: one document in the index replaced by another."""
-    if len(instance.pool) <= n:
-        return {}  # nothing in reserve could join
-    moved = {}
-    for rule in PARTITIONS:
+    pool, moved = replace(instance, pool=instance.pool[:n]), {}
+    for rule in PARTITIONS if len(instance.pool) > n else ():  # else nothing in reserve could join
         ruled = scorer.with_settings(replace(scorer.settings, partition=rule))
-        pool = replace(instance, pool=instance.pool[:n])
         before = dict(zip([c.id for c in pool.pool], ruled.score(pool).tolist(), strict=True))
         if changed := _move_pool(ruled, before, instance, seed, "replace"):
-            moved[f"churn_psi_{rule}"] = float(pool_psi(changed.before, changed.after))
+            _, old, new = changed
+            moved[f"churn_psi_{rule}"] = float(pool_psi(old, new))
     return moved
-
-
-class _MovedPool(NamedTuple):
-    """Scores of the candidates that a pool shares with another, before and after."""
-
-    ids: list[str]
-    before: np.ndarray
-    after: np.ndarray
 
 
 def _move_pool(
     scorer: PoolScorer, before: Mapping[str, float], instance: Instance, seed: int, kind: Literal["replace", "drop"]
-) -> _MovedPool | None:
+) -> tuple[list[str], Array, Array] | None:
+    """The candidates that a pool shares with the one after a change, and their scores before and after it."""
     n = len(before)
+    is_replaced = kind == "replace"
+    if (is_replaced and len(instance.pool) <= n) or (not is_replaced and n < 2):
+        return None  # the first stage stops here, so that nobody could join; or nobody would be left
     rank = perturbed_rank(n, seed=seed, query_id=instance.id)
-    if kind == "replace" and len(instance.pool) <= n:
-        return None  # the first stage stops here: there is no next candidate to join
-    if kind == "drop" and n < 2:
-        return None  # nobody would be left
-    order = pool_replace(n, rank) if kind == "replace" else pool_drop(n, rank)
+    order = changed_pool(n, rank, is_replaced=is_replaced)
     changed = replace(instance, pool=tuple(instance.pool[i] for i in order))
     after = scorer.score_orders(changed, np.arange(len(order))[None], [FIRST_STAGE])
     now = dict(zip(after.candidate_ids, after.scores[0], strict=True))
     shared = sorted(i for i in before if i != instance.pool[rank].id)
-    return _MovedPool(shared, *(np.array([side[i] for i in shared]) for side in (before, now)))
+    return shared, np.array([before[i] for i in shared]), np.array([now[i] for i in shared])
 
 
 def _changed_pool(
     scorer: PoolScorer, scored: Scored, instance: Instance, seed: int, kind: Literal["replace", "drop"]
 ) -> dict[str, float]:
     assert scored.first_stage is not None
-    before = dict(zip(scored.candidate_ids, scored.first_stage.tolist(), strict=True))
-    if (moved := _move_pool(scorer, before, instance, seed, kind)) is None:
+    first_stage = dict(zip(scored.candidate_ids, scored.first_stage.tolist(), strict=True))
+    if (moved := _move_pool(scorer, first_stage, instance, seed, kind)) is None:
         return {}
+    ids, before, after = moved
     gold = None if scored.relevance is None else dict(zip(scored.candidate_ids, scored.relevance, strict=True))
-    relevance = np.array([np.nan if gold is None else gold[i] for i in moved.ids])
+    relevance = np.array([np.nan if gold is None else gold[i] for i in ids])
     suffix = "" if kind == "replace" else "_drop"
     return {
-        f"pool_psi{suffix}": float(pool_psi(moved.before, moved.after)),
-        f"top10_changed{suffix}": float(top_k_changed(moved.before, moved.after)),
-        f"pool_delta_ndcg@10{suffix}": float(delta_ndcg_pool(moved.before, moved.after, relevance)),
-        f"pool_absolute_delta_ndcg@10{suffix}": float(delta_ndcg_pool(moved.before, moved.after, relevance, absolute=True)),
+        f"pool_psi{suffix}": float(pool_psi(before, after)),
+        f"top10_changed{suffix}": float(top_k_changed(before, after)),
+        f"pool_delta_ndcg@10{suffix}": float(delta_ndcg_pool(before, after, relevance)),
+        f"pool_absolute_delta_ndcg@10{suffix}": float(delta_ndcg_pool(before, after, relevance, absolute=True)),
     }
 
 
@@ -251,32 +252,19 @@ def perturbed_rank(depth: int, *, seed: int, query_id: str) -> int:
     return int.from_bytes(_digest(seed, query_id, "pool")[:16], "big") % depth
 
 
-def pool_drop(depth: int, rank: int) -> Order:
-    """The pool without the candidate at `rank`: depth - 1 candidates, which close the gap."""
-    return np.delete(np.arange(_check_rank(depth, rank)), rank)
-
-
-def pool_replace(depth: int, rank: int, *, in_place: bool = False) -> Order:
-    """The candidate at `rank` leaves and the next of the first stage, index `depth`, joins at the end.
-
-    Survivors behind the gap move up by one slot, so one crosses each later window boundary. `in_place` puts the newcomer
-    into the gap instead: only the companions of one window change (docs/protocol.md#perturbations).
+def changed_pool(depth: int, rank: int, *, is_replaced: bool) -> Order:
+    """The pool without the candidate at `rank`; where it is replaced, the next of the first stage, index `depth`, joins at the
+    end. Survivors behind the gap move up by one slot, so one crosses each later window boundary.
     """
-    order = np.arange(_check_rank(depth, rank))
-    if in_place:
-        order[rank] = depth
-        return order
-    return np.append(np.delete(order, rank), depth)
-
-
-def sampled_queries(query_ids: Sequence[str], count: int, *, seed: int) -> list[str]:
-    """Up to `count` queries in the order of their hash: a sample that grows without changing as `count` does."""
-    return sorted(query_ids, key=lambda query_id: _digest(seed, query_id, "sample"))[:count]
+    return np.delete(np.arange(depth + is_replaced), rank)
 
 
 def perturbed_sample(query_ids: Sequence[str], seed: int) -> list[str]:
-    """The queries of a run that are perturbed; one that grows has another sample, and rows of others stay unread."""
-    return sampled_queries(query_ids, MAX_QUERIES, seed=seed)
+    """The queries of a run that are perturbed: the first MAX_QUERIES in the order of their hash.
+
+    A run that grows has another sample, and rows of others stay unread.
+    """
+    return sorted(query_ids, key=lambda query_id: _digest(seed, query_id, "sample"))[:MAX_QUERIES]
 
 
 def neighbour_swaps(n: int, swaps: int, rng: np.random.Generator) -> Order:
@@ -302,12 +290,126 @@ def _strengths(scores: Array) -> Array:
     return -scores if np.all(steps >= 0) else -np.arange(len(scores), dtype=float)
 
 
-def _check_rank(depth: int, rank: int) -> int:
-    """The depth, of a pool that has such a rank."""
-    if not 0 <= rank < depth:
-        raise InputError(f"rank {rank} is outside a pool of {depth}: pass a rank from 0 to {depth - 1}.")
-    return depth
-
-
 def _digest(seed: int, query_id: str, tag: str) -> bytes:
     return hashlib.sha256(f"{seed}\x1f{query_id}\x1f{tag}".encode()).digest()
+
+
+# -- the same requests, read again
+
+
+def noise_floor(
+    scorer: PoolScorer,
+    data: Data,
+    config: AuditConfig,
+    known: Sequence[Scored] = (),
+    progress: Progress | None = None,
+    keep: Callable[[list[Scored]], None] | None = None,
+) -> tuple[list[Scored], list[Failure]]:
+    """One presentation of some queries, or with `config.noise_reads` of all, scored repeatedly in other batches.
+
+    Reads that are known are not made again, and `keep` gets what there is after each; queries that the scorer failed on
+    come beside the others, named.
+    """
+    if isinstance(scorer.backend, Recording):
+        raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
+    source = open_collection(data)
+    reads = config.noise_reads or NOISE_READS
+    cut = config.cut
+    if not config.noise_reads:
+        cut = replace(cut, queries=min(cut.queries or NOISE_QUERIES, NOISE_QUERIES))
+    instances = list(cut_instances(source.instances(), cut))
+    rows = {query.query_id: list(query.scores) for query in known}
+    read = _read_together if isinstance(scorer, Scorer) and isinstance(scorer.backend, Grader) else _read_apart
+
+    def tasks() -> Iterator[QueryTask | None]:
+        for number in range(reads):
+            missing = [i for i in instances if len(rows.get(i.id, ())) == number]  # one that failed is not read again
+            yield from read(scorer, missing, config.seed, number)  # type: ignore[arg-type]
+            yield None
+            if missing and keep and (queries := _as_scored(instances, known, rows, number + 1)):
+                keep(queries)
+
+    def add(instance: Instance, scores: np.ndarray) -> None:
+        rows.setdefault(instance.id, []).append(scores)
+
+    failed = run_tasks(tasks(), add, scorer.backend, progress, sum(max(reads - len(rows.get(i.id, ())), 0) for i in instances))
+    return _as_scored(instances, known, rows, reads), failed
+
+
+def average_reads(query: Scored) -> Scored:
+    """A query whose reads of one presentation are averaged, as the first-stage order and as one permutation."""
+    mean = np.repeat(query.scores.mean(axis=0, keepdims=True), 2, axis=0)
+    return replace(with_scores(query, mean), permutations=np.array([FIRST_STAGE, 0]))
+
+
+def _as_scored(
+    instances: Sequence[Instance], known: Sequence[Scored], rows: dict[str, list[np.ndarray]], least: int
+) -> list[Scored]:
+    """The queries that were read at least so often, and those that were known before."""
+    asked = {instance.id for instance in instances}
+    queries = [query for query in known if query.query_id not in asked]
+    for instance in instances:
+        if len(scores := rows.get(instance.id, ())) >= least:
+            ids = tuple(sorted(candidate.id for candidate in instance.pool))
+            queries.append(Scored(instance.id, ids, np.arange(len(scores)), np.stack(scores), relevance=instance.relevance(ids)))
+    return queries
+
+
+def _order(instance: Instance, seed: int) -> np.ndarray:
+    return permutation(len(instance.pool), seed=seed, query_id=instance.id, index=0)
+
+
+def _read_together(scorer: Scorer, instances: Sequence[Instance], seed: int, read: int) -> Iterator[QueryTask]:
+    """Requests of all queries, shuffled by the number of the read; each task gives a row with columns sorted by candidate id."""
+    width, partition = scorer.width, scorer.settings.partition
+    cuts = {i.id: windows(_order(i, seed), width or len(i.pool), partition) for i in instances}
+    requests = [(instance, window) for instance in instances for window in cuts[instance.id]]
+    shuffled = [requests[i] for i in generator("reads", seed, read).permutation(len(requests))]
+    size = max(1, min(CALL, -(-len(requests) // 2)))
+    readings: dict[tuple[str, int], WindowReading] = {}
+    lost: dict[str, Exception] = {}
+    for start in range(0, len(shuffled), size):
+        _read_call(scorer, shuffled[start : start + size], readings, lost)
+
+    def present(instance: Instance) -> np.ndarray:
+        if instance.id in lost:
+            raise lost[instance.id]
+        cut = cuts[instance.id]
+        row = [readings[instance.id, window.index] for window in cut]
+        scores: np.ndarray = scorer.present(instance, [cut], [row], [read], Cost()).scores[0]
+        return scores
+
+    return (QueryTask(instance, partial(present, instance)) for instance in instances)
+
+
+def _read_call(
+    scorer: Scorer,
+    call: Sequence[tuple[Instance, Window]],
+    readings: dict[tuple[str, int], WindowReading],
+    lost: dict[str, Exception],
+) -> None:
+    """One call; where it fails, its requests one by one, so that only the queries that fail are lost."""
+    try:
+        for (instance, window), reading in zip(call, scorer.read_windows(call).windows, strict=True):
+            readings[instance.id, window.index] = reading
+    except SteadyscoreError:
+        raise
+    except Exception as fault:
+        if len(call) == 1:
+            lost[call[0][0].id] = fault
+            return
+        for one in call:
+            if one[0].id not in lost:
+                _read_call(scorer, [one], readings, lost)
+
+
+def _read_apart(scorer: PoolScorer, instances: Sequence[Instance], seed: int, read: int) -> Iterator[QueryTask]:
+    """Query by query, for what makes its calls itself: other orders of the query share them, as many as the read's number."""
+
+    def ask(instance: Instance) -> np.ndarray:
+        others = permutations(len(instance.pool), read, seed=seed + 1, query_id=instance.id)
+        orders = np.vstack([_order(instance, seed)[None], others])
+        row: np.ndarray = scorer.score_orders(instance, orders, range(read + 1)).scores[0]
+        return row
+
+    return (QueryTask(instance, partial(ask, instance)) for instance in instances)

@@ -31,13 +31,24 @@ from ..tasks import TASKS
 from ..terms import Collection, Failure, Instance, JsonObject
 from ..window.presentation import balanced_orders, count_orders, generator, permutations
 from ..window.prompt import shown
-from .canary import SHUFFLED_POOLS, WINDOWS, Canary, is_claimed_order_free, keep_answers, note_canary, score_again, score_shuffled
-from .config import AuditConfig, Cut, MissingQuery
+from .config import AuditConfig, Cut
 from .loop import Progress, QueryTask, run_tasks
 from .mitigations import count_windows
 from .presented import Presented
 from .scorer import PoolScorer, ideal_gains
-from .starts import accepted_answers, check_start, start_of
+from .starts import (
+    SHUFFLED_POOLS,
+    WINDOWS,
+    Canary,
+    accepted_answers,
+    check_start,
+    is_claimed_order_free,
+    keep_answers,
+    note_canary,
+    score_again,
+    score_shuffled,
+    start_of,
+)
 from .until import Stopper
 
 GIVEN = "scores"
@@ -211,21 +222,18 @@ def _score_missing(
         cut += sum(len(shown(candidate, None)) > chars for candidate in instance.pool) if chars else 0
         risen += bool((np.diff(np.array([candidate.score for candidate in instance.pool], float)) > 0).any())
 
-    def is_missing(instance: Instance, config: AuditConfig = config) -> bool:
-        return bool(missing_numbers(scorer, instance, config, run.ledger.numbers(instance.id)))
-
-    def missing() -> Iterator[MissingQuery]:
+    def missing() -> Iterator[QueryTask]:
         for place, instance in enumerate(read(config)):
             count(instance)
-            if is_missing(instance):
-                yield MissingQuery(place, instance, config)
+            if task := missing_task(run, scorer, instance, config, place):
+                yield task
 
-    coming: Iterable[MissingQuery | None] = missing()
+    coming: Iterable[QueryTask | None] = missing()
     everyone, done = _count(source.collection, config.cut), len(run.ledger.where) if run.is_of_one_request else 0
     total = everyone and max(everyone - done, 0)
     if config.until is not None:
         stopper = Stopper(config, partial(read, config))
-        coming, total = stopper.missing(run, is_missing), None
+        coming, total = stopper.missing(run, partial(missing_task, run, scorer)), None
     failed = score_queries(run, scorer, coming, session, before, run.append, run.flush, progress, total, stopper)
     stop = None
     if stopper is not None:
@@ -235,7 +243,7 @@ def _score_missing(
         lost, failed = {failure.query_id: failure for failure in failed}, []
         for instance in read(config):
             count(instance)
-            failed += [lost[instance.id]] if instance.id in lost and is_missing(instance, config) else []
+            failed += [lost[instance.id]] if instance.id in lost and missing_task(run, scorer, instance, config, 0) else []
     if not may_fail:
         refuse_none_scored(scorer.name, failed, queries)
     told = f"the first-stage scores of {risen} of {queries} queries contradict the order of the pool; the order was taken."
@@ -248,7 +256,7 @@ def _score_missing(
 def score_queries(
     run: Run,
     scorer: PoolScorer,
-    coming: Iterable[MissingQuery | None],
+    tasks: Iterable[QueryTask | None],
     session: Session,
     before: dict[str, float],
     append: Callable[[Scored], None],
@@ -260,8 +268,7 @@ def score_queries(
     """Score queries under the orders that a run lacks of them; gives those that failed.
 
     What was scored before a mistake or a stop stays, and so does what it cost: the session is charged for what the scorer spent
-    since `before`. What an endpoint has answered is written as soon as it is there. `coming` is as `run_tasks` has it; the
-    `stopper` is shown every query that ended.
+    since `before`. What an endpoint has answered is written as soon as it is there. The `stopper` is shown each query that ended.
     """
     began, seconds, charged = time.monotonic(), session.seconds or 0.0, session.spent or {}
     last: Presented | None = None
@@ -288,23 +295,22 @@ def score_queries(
         last = None
         return stopper.is_decided
 
-    def tasks() -> Iterator[QueryTask | None]:
-        for query in coming:
-            if query is None:
-                yield None
-                continue
-            place, instance, config = query
-            known = run.ledger.numbers(instance.id)
-            windows = windows_of(scorer, instance, len(missing_numbers(scorer, instance, config, known)))
-            yield QueryTask(instance, partial(score_query, scorer, instance, config, known, place=place), windows)
-
     try:
         write = flush if scorer.backend.endpoint is not None else lambda: None
-        return run_tasks(tasks(), keep, scorer.backend, progress, total, write=write, is_enough=is_enough)
+        return run_tasks(tasks, keep, scorer.backend, progress, total, write=write, is_enough=is_enough)
     finally:
         account()
         with finishing("writing what was scored"):
             flush()
+
+
+def missing_task(run: Run, scorer: PoolScorer, instance: Instance, config: AuditConfig, place: int) -> QueryTask | None:
+    """Scoring a query under those of its orders that a run lacks; None where it lacks none. `place`: as `score_query` has it."""
+    known = run.ledger.numbers(instance.id)
+    if not (missing := missing_numbers(scorer, instance, config, known)):
+        return None
+    windows = windows_of(scorer, instance, len(missing))
+    return QueryTask(instance, partial(score_query, scorer, instance, config, known, place=place), windows)
 
 
 def missing_numbers(scorer: PoolScorer, instance: Instance, config: AuditConfig, known: AbstractSet[int]) -> list[int]:
@@ -324,7 +330,8 @@ def score_query(
 ) -> Presented:
     """A query under those of its orders that are not known, at least one, with what that took.
 
-    By its place in the collection it is shuffled too, where the scorer says that no order moves its scores; without one not.
+    By its place among the queries of a run, counted from 0 in the order in which they are scored, it is shuffled too, where the
+    scorer says that no order moves its scores; without one not.
     """
     missing = missing_numbers(scorer, instance, config, known)
     n = len(instance.pool)

@@ -10,7 +10,6 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 
@@ -24,7 +23,8 @@ from ..runs.records import EarlyStop
 from ..runs.stored import wanted_of
 from ..runs.table import Scored, from_table, stack_rows, take_rows
 from ..terms import Instance
-from .config import AuditConfig, MissingQuery
+from .config import AuditConfig
+from .loop import QueryTask
 from .scorer import ideal_gains
 
 FEW = 3
@@ -66,9 +66,12 @@ class Stopper:
     def is_decided(self) -> bool:
         return self._evidence.answer != "undecided"
 
-    def missing(self, run: Run, is_missing: Callable[[Instance, AuditConfig], bool]) -> Iterator[MissingQuery | None]:
-        """The queries to score, until the answer is known; None where those before must have ended."""
-        place = count()
+    def missing(self, run: Run, task_of: Callable[[Instance, AuditConfig, int], QueryTask | None]) -> Iterator[QueryTask | None]:
+        """What is to be scored, until the answer is known; None where all before must have ended.
+
+        task_of  an instance, how it is scored and its place -> what the run lacks of it
+        """
+        place = 0
         self._ids = shuffle_ids((instance.id for instance in self._read()), self._config.seed)
         for step in self._steps:
             self._begin(step)
@@ -80,10 +83,11 @@ class Stopper:
                 self._stored = {query.query_id: query for table in tables for query in from_table(table)}
                 for query_id in ids:
                     self._coming.append(query_id)
-                    if is_missing(instance := instances[query_id], step):
-                        yield MissingQuery(next(place), instance, step)
+                    if task := task_of(instances[query_id], step, place):
+                        place += 1
+                        yield task
                     else:
-                        self.look(instance, None)
+                        self.look(instances[query_id], None)
                     if self.is_decided:
                         return
                 yield None

@@ -26,8 +26,16 @@ from ..models.adapter import adapter_of, card_of, prompt_mistakes, refuse_mismat
 from ..models.card import CardCutoff, TrainedSettings
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..runs.table import FIRST_STAGE, Scored
-from ..scoring.adaptive import USUAL_RULE, Stopped, for_pool, parse_rule, present_until_decided
-from ..scoring.mitigations import Named, mitigate, parse_mitigation
+from ..scoring.mitigations import (
+    USUAL_RULE,
+    Named,
+    Stopped,
+    for_pool,
+    mitigate,
+    parse_mitigation,
+    parse_rule,
+    present_until_decided,
+)
 from ..scoring.presented import Presented
 from ..scoring.scorer import PoolScorer, Scorer, Settings
 from ..tasks import TASKS, Task

@@ -26,7 +26,7 @@ from ..machine.schemas import Closed, Count, Flag, Real, Seed, Words, check_char
 from ..measures.ranking import unless_nan
 from ..measures.settling import DecisionRule, PairRule, Stability, ThresholdRule, TopKRule, distances, outcome, roles
 from ..runs.table import Scored
-from ..scoring.adaptive import ShareRule, Stopped, for_pool
+from ..scoring.mitigations import ShareRule, Stopped, for_pool
 from ..terms import Instance
 from .service import Model, Presentations, ScoredPool
 

@@ -20,9 +20,8 @@ from ..machine.places import Place, parse_place
 from ..measures.views import ScoreView
 from ..results.load import match_threshold
 from ..runs.layout import CLEAN, SUMMARY_FILE
-from ..scoring.config import AuditConfig, OrderSettings, configure
+from ..scoring.config import AuditConfig, OrderSettings, configure, settings_for
 from ..scoring.estimate import Estimate, Rate, estimate
-from ..scoring.opening import settings_for
 from ..scoring.score import cut_instances
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, Task

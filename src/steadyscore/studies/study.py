@@ -13,8 +13,7 @@ from ..errors import InputError
 from ..machine.places import Place
 from ..machine.progress import bar
 from ..runs.folder import Run
-from ..scoring.config import AuditConfig
-from ..scoring.opening import check_use, in_precision_of, scorer_for
+from ..scoring.config import AuditConfig, check_use, in_precision_of, scorer_for
 from ..scoring.score import check_query_ids, score_collection
 from ..scoring.scorer import PoolScorer
 

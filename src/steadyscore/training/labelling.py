@@ -19,10 +19,8 @@ from ..machine.places import Place, parse_place
 from ..machine.progress import bar
 from ..runs.folder import Run
 from ..runs.layout import RECORD_FILE
-from ..scoring.config import AuditConfig, Cut, ShownSettings, configure
-from ..scoring.opening import in_precision_of, open_scorer
-from ..scoring.parts import Worker, score_on
-from ..scoring.ray_launcher import Cluster
+from ..scoring.config import AuditConfig, Cut, ShownSettings, configure, in_precision_of, open_scorer
+from ..scoring.parts import Cluster, Worker, score_on
 from ..scoring.score import cut_instances
 from ..scoring.starts import start_remarks
 from ..tasks import TASKS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -145,43 +145,31 @@ def markers(scheme: Markers, width: int, *, seed: int | None = None) -> list[str
 
 
 def _labels(scheme: Markers, width: int, seed: int) -> list[str]:
-    if scheme == "numeric":
-        return [str(i + 1) for i in range(width)]
-    if scheme == "letters":
-        return [_letters(i) for i in range(width)]
-    if scheme == "roman":
-        return [_roman(i + 1) for i in range(width)]
-    if scheme == "doc":
-        return [f"Doc-{i + 1}" for i in range(width)]
     if scheme == "random3":
         return _random3(width, seed)
-    raise ValueError(f"unknown markers {scheme!r}: use numeric, letters, roman, doc or random3")
+    if scheme not in _LABELS:
+        raise ValueError(f"unknown markers {scheme!r}: use numeric, letters, roman, doc or random3")
+    return [_LABELS[scheme](number) for number in range(1, width + 1)]
 
 
-def _letters(i: int) -> str:
+def _letters(number: int) -> str:
     label = ""
-    while i >= 0:
-        label = chr(ord("A") + i % 26) + label
-        i = i // 26 - 1
+    while number:
+        number, letter = divmod(number - 1, 26)
+        label = chr(ord("A") + letter) + label
     return label
 
 
-def _roman(value: int) -> str:
+def _roman(number: int) -> str:
     label = ""
-    for size, numeral in (
-        (100, "c"),
-        (90, "xc"),
-        (50, "l"),
-        (40, "xl"),
-        (10, "x"),
-        (9, "ix"),
-        (5, "v"),
-        (4, "iv"),
-        (1, "i"),
-    ):
-        count, value = divmod(value, size)
+    for size, numeral in zip((100, 90, 50, 40, 10, 9, 5, 4, 1), ["c", "xc", "l", "xl", "x", "ix", "v", "iv", "i"], strict=True):
+        count, number = divmod(number, size)
         label += numeral * count
     return label
+
+
+_LABELS: dict[str, Callable[[int], str]] = {"numeric": str, "letters": _letters, "roman": _roman, "doc": "Doc-{}".format}
+"""The label of a slot by its number, counted from 1."""
 
 
 def _random3(width: int, seed: int) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from steadyscore.engines import EngineOptions, http
 from steadyscore.engines.http import EndpointDown
 from steadyscore.engines.kinds import open_engine
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import scorer_for
 from steadyscore.scoring.score import score_collection
 from tests.faults.audits import CONFIG, make_collection, slow
 from tests.faults.counting import compare_runs

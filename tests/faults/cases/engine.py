@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyscore.engines import EngineOptions
-from steadyscore.scoring.config import AuditConfig
-from steadyscore.scoring.opening import scorer_for
+from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from tests.faults.counting import compare_runs

@@ -12,8 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
-from steadyscore.scoring.parts import Manifest, score_on_ray
-from steadyscore.scoring.ray_launcher import Cluster
+from steadyscore.scoring.parts import Cluster, Manifest, score_on_ray
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, Unavailable, fault
 from tests.helpers.cluster import Nodes, NodeWork, actor_processes, audit_alone, make_collection, node_work, wait_for_parts

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from steadyscore.collection.export import export
+from steadyscore.collection.build import export
 from steadyscore.collection.trec import falling_scores
 from steadyscore.errors import InputError
 from steadyscore.terms import Candidate, Instance
