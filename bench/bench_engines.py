@@ -33,8 +33,7 @@ from steadyscore.measures.instability import tau_psi
 from steadyscore.measures.ranking import ranking
 from steadyscore.measures.retained_sets import overlap, retained
 from steadyscore.measures.threshold import match_retention
-from steadyscore.models.embedded import EMBEDDED
-from steadyscore.models.weights import gguf_tokenizer
+from steadyscore.models.embedded import EMBEDDED, gguf_tokenizer
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.config import AuditConfig, Cut
 from steadyscore.scoring.opening import open_scorer

@@ -13,9 +13,8 @@ from steadyscore.cli import main
 from steadyscore.engines import Capabilities, Engine, EngineOptions, kinds
 from steadyscore.engines.kinds import kind_of, open_engine, open_local_model
 from steadyscore.engines.local import checks, windows
-from steadyscore.engines.local.checks import admit, probe_prompts, remembered, subject_of
+from steadyscore.engines.local.checks import admit, probe_prompts, remembered, subject_of, weight_files
 from steadyscore.errors import ModelError
-from steadyscore.models.weights import weight_files
 from steadyscore.runs.find import find_run
 from steadyscore.window.readout import SlotLogits
 

@@ -17,15 +17,14 @@ import numpy as np
 
 from ..errors import ModelError
 from ..models.adapter import adapter_identity, card_for_base, card_of, split_address
-from ..models.weights import load_tokenizer, locate, weights_digest
+from ..models.embedded import load_tokenizer, locate, weights_digest
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, JsonObject, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
-from . import Engine, EngineOptions, Kind, Listing
+from . import Engine, EngineOptions, Generator, Ids, Kind, Listing
 from .answers import Malformed, slot_probabilities
-from .generator import Generator, Ids
 from .http import Unusable
 from .served import TOP, VLLM, slot_rows, slots_from_top_k, token_id_rows
 
@@ -221,7 +220,7 @@ def _load(address: str, options: EngineOptions, how: Callable[[Any, Encoder], Js
     import torch
     from vllm import LLM
 
-    from .local.precision import precision_of
+    from .local.device import precision_of
 
     base, adapter = split_address(address)
     source, local = locate(base)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..engines.planted import Effects
+from ..engines.synthetic import Effects
 from ..terms import Collection
 from ..training.plan import resolve_plan
 from .jobs import Scoring, TrainingJob, requests_of, scoring_of

@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..engines.planted import Effects
-from ..engines.synthetic import fixed_number
+from ..engines.synthetic import Effects, fixed_number
 from ..errors import InputError
 from ..machine.disk import is_there
 from ..tasks import TASKS

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, get_type_hints
 import numpy as np
 
 from ..collection import Data
-from ..engines.generator import Decoding
+from ..engines import Decoding
 from ..errors import InputError
 from ..machine.bounds import Positive, check_fields, field_mistakes
 from ..measures.answers import EVIDENCE

@@ -12,17 +12,15 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import InputError, ModelError
-from .. import Address, EngineOptions
-from ..generator import prompts_behind
-from .heads import Score, load, strip_markup
+from ..errors import InputError, ModelError
+from . import Address, EngineOptions, prompts_behind
 
 if TYPE_CHECKING:
-    from ..local.model import TransformersEngine
+    from .local.model import TransformersEngine
 
 MOST_TOKENS = 8192
 """Of a prompt of a pointwise reranker."""
@@ -35,6 +33,8 @@ LIGHTON_TOKENS, LIGHTON_WRITTEN = 2048, 30
 RANKLLM = "You are RankLLM, an intelligent assistant that can rank passages based on their relevancy to the query"
 RANKGPT = "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query."
 
+Score = Callable[[str, Sequence[str]], list[float]]
+"""(query, texts) -> their scores."""
 Messages = list[dict[str, str]]
 Ask = Callable[[str, list[str]], Messages]
 OrderWindow = Callable[[str, list[str]], list[int]]
@@ -112,11 +112,36 @@ def two_tokens(engine: TransformersEngine, how: Pointwise) -> Score:
     return score
 
 
+def load(auto: Any, source: str, revision: str | None, options: EngineOptions, **extra: Any) -> tuple[Any, Any]:
+    """A model and its tokenizer through one of transformers' auto classes, on the device the options name."""
+    import torch
+    from transformers import AutoTokenizer
+    from transformers.utils import logging
+
+    from .local.device import device_of
+
+    device = device_of(options.device)
+    logging.disable_progress_bar()
+    where = {"revision": revision, "trust_remote_code": options.trust_remote_code}
+    tokenizer = AutoTokenizer.from_pretrained(source, **where)
+    model = auto.from_pretrained(source, dtype=getattr(torch, options.dtype), use_safetensors=True, **where, **extra)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model.to(device).eval(), tokenizer
+
+
+def strip_markup(tokenizer: Any, text: str) -> str:
+    """Somebody's text without the tokenizer's markup, so that it cannot speak for the template."""
+    for markup in tokenizer.all_special_tokens:
+        text = text.replace(markup, " ")
+    return text
+
+
 def open_causal(source: str, revision: str | None, options: EngineOptions) -> TransformersEngine:
     """The local engine of a system's model. Its identity is the system's."""
     from transformers import AutoModelForCausalLM
 
-    from ..local.model import TransformersEngine
+    from .local.model import TransformersEngine
 
     model, tokenizer = load(AutoModelForCausalLM, source, revision, options)
     tokenizer.chat_template = tokenizer.chat_template or "{{ messages }}"  # of a pointwise prompt, which needs none
@@ -296,7 +321,7 @@ def fit_window(engine: TransformersEngine, ask: Ask, query: str, texts: list[str
 
 
 def _hosted(address: str, options: EngineOptions) -> Callable[[Messages], str]:
-    from ..chat import open_openai, written_text
+    from .chat import open_openai, written_text
 
     engine = open_openai(Address("openai", "", address.removeprefix("openai:")), options)
 
