@@ -54,7 +54,6 @@ class Route(NamedTuple):
 
 ROUTES = {
     "hf": Route("hf:{file}", tolerance=0.0),
-    "llamacpp": Route("llamacpp:{file}", tolerance=5e-2),
     "llamacpp, served": Route("llamacpp:{file}@{url}", "llama", 5e-2),
     "rerank, our server": Route("rerank:{url}/v2/rerank", "ours", 1e-4),
     "openai, as it comes": Route("openai:smollm2@{url}/v1", "llama"),

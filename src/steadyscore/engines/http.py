@@ -97,24 +97,15 @@ class EndpointDown(SteadyscoreError):
 
 
 class NoAnswer(Exception):
-    """Silence, a refused connection, an overload: the request is tried again."""
+    """Silence, a refused connection, or a status that says "later": the request is tried again."""
 
-    wait = 0.0
-    """Seconds that the endpoint asks to be left alone."""
-
-
-class TooLarge(Exception):
-    """An answer of more than `LARGEST` bytes. It would be as large the next time."""
-
-
-class Overloaded(NoAnswer):
-    """A status that says: later."""
-
-    def __init__(self, reason: str, asked: float):
-        self.wait = min(asked, LONGEST_ASKED)
-        beyond = f"; it asks to be left alone for {asked:,.0f} s and is asked again after {LONGEST_ASKED:g} s"
-        super().__init__(reason + (beyond if asked > LONGEST_ASKED else ""))
-        self.asked = asked
+    def __init__(self, reason: str, asked: float | None = None):
+        """`asked`: seconds that the endpoint asks to be left alone; None where it said nothing at all."""
+        self.is_silence, self.wait = asked is None, min(asked or 0.0, LONGEST_ASKED)
+        self.is_cut = (asked or 0.0) > LONGEST_ASKED
+        if self.is_cut:
+            reason += f"; it asks to be left alone for {asked:,.0f} s and is asked again after {LONGEST_ASKED:g} s"
+        super().__init__(reason)
 
 
 class Answer(NamedTuple):
@@ -301,11 +292,8 @@ class Endpoint:
         raise _kind_of_failure(faults)(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
 
     async def _ask_once(self, method: str, url: str, content: bytes | None, server: Server, read: Callable[[Any], T]) -> T:
-        try:
-            sent = time.monotonic()
-            answer = await _exchange(self._client, method, url, content, self.options.timeout)
-        except TooLarge as fault:
-            raise Unusable(f"{url} gave {fault}") from fault
+        sent = time.monotonic()
+        answer = await _exchange(self._client, method, url, content, self.options.timeout)
         if answer.status in TOO_MANY:
             self.limit.lower(sent)
         if answer.status in RETRIED:
@@ -342,9 +330,9 @@ class Endpoint:
         except Exception as odd:  # an answer of another shape can trip its reader in any way
             raise Malformed(one_line(f"not readable: {type(odd).__name__}: {odd}")) from odd
 
-    def _overloaded(self, server: Server, answer: Answer) -> Overloaded:
-        fault = Overloaded(f"HTTP {answer.status}: {self._reason(answer)}", retry_after(answer.headers))
-        if fault.asked > LONGEST_ASKED and not self._has_warned:
+    def _overloaded(self, server: Server, answer: Answer) -> NoAnswer:
+        fault = NoAnswer(f"HTTP {answer.status}: {self._reason(answer)}", retry_after(answer.headers))
+        if fault.is_cut and not self._has_warned:
             self._has_warned = True
             log.warning("%s: %s", server.base, fault)
         return fault
@@ -397,7 +385,7 @@ async def _exchange(client: Any, method: str, url: str, content: bytes | None, s
             async for piece in response.aiter_bytes():  # of bounded size, however small it was packed
                 body += piece
                 if len(body) > LARGEST:
-                    raise TooLarge(f"an answer of more than {LARGEST // 2**20} MB")
+                    raise Unusable(f"{url} gave an answer of more than {LARGEST // 2**20} MB")  # and would the next time
             return Answer(response.status_code, response.headers, bytes(body))
     except TimeoutError:
         raise NoAnswer(f"timeout: no whole answer within {seconds:g} s") from None
@@ -417,7 +405,7 @@ def _kind_of_failure(faults: Sequence[NoAnswer | Malformed]) -> type[Unusable]:
     """What a request failed of that had these faults, one a try."""
     if faults and isinstance(faults[-1], Malformed):
         return Unusable
-    return Silent if not any(isinstance(fault, Overloaded | Malformed) for fault in faults) else Unreachable
+    return Silent if all(isinstance(fault, NoAnswer) and fault.is_silence for fault in faults) else Unreachable
 
 
 def read_key(variables: Sequence[str]) -> str:

@@ -127,6 +127,11 @@ def _join(parts: list[SlotLogits]) -> SlotLogits:
 
 def open_served(address: Address, options: EngineOptions) -> ServedEngine:
     """`<model or adapter name>@<base url>`, by the named route or by the best that the server offers."""
+    if address.kind == "llamacpp" and "@" not in address.rest:
+        raise InputError(
+            f"llamacpp:{address.rest} names no server. Write llamacpp:<model>@<base url> of llama-server, or have the file read "
+            f"through transformers: hf:{address.rest}."
+        )
     model, base = model_and_base(address)
     dialect, endpoint = DIALECTS[address.kind], Endpoint(base, options)
     facts = dialect.find(model, endpoint, options)

@@ -12,7 +12,6 @@ the same scores.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import sys
@@ -87,21 +86,13 @@ def subject_of(engine: Engine) -> str | None:
     if engine.endpoint is not None:
         return engine.name
     identity = engine.identity()
-    kind = str(identity.get("kind"))
-    weights = identity.get("weights") or (engine.reference and _signature(engine.reference))
-    return _subject(identity, weights, {"llamacpp": "llama_cpp"}.get(kind, kind))
+    return _subject(identity, identity.get("weights"), str(identity.get("kind")))
 
 
 def _subject(facts: JsonObject, weights: object, *libraries: str) -> str | None:
     versions = [getattr(sys.modules.get(library), "__version__", "") for library in libraries]
     known = {**facts, "version": " ".join(versions), "weights": weights}
     return ", ".join(f"{name} {value}" for name, value in known.items()) if all(versions) and weights else None
-
-
-def _signature(reference: str) -> str | None:
-    """Identity of weight files by name, size and time: enough to notice that they were replaced."""
-    files = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in weight_files(reference)]
-    return hashlib.blake2b(json.dumps(files).encode(), digest_size=8).hexdigest() if files else None
 
 
 def weight_files(reference: str) -> list[Path]:
