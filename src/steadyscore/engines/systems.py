@@ -8,7 +8,7 @@ jina-reranker's. Those that are a prompt to a language model are in `prompted.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import InputError, ModelError
 from ..terms import JsonObject
 from . import PAID, WEIGHTS, Address, Capabilities, EngineOptions, Kind, Listing, Reranker, prompted
-from .prompted import Score, load, strip_markup
+from .prompted import Load, Score, causal, load, strip_markup
 
 if TYPE_CHECKING:
     import torch
@@ -220,8 +220,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 class System:
     """A system as the paper names it, where its weights are, and how it is fed."""
 
-    load: Callable[[str, str | None, EngineOptions], Score]
-    """(source, revision, options) -> what scores a pool."""
+    load: Load
     hub: str = ""
     """Empty: any model of its kind, named after the @."""
     revision: str | None = None
@@ -241,31 +240,35 @@ SYSTEMS: dict[str, System] = {
     "jina-reranker-v3": System(*JINA, paper="jina-reranker-v3"),
     "jina-reranker-v3-b20": System(*JINA, paper="jina-reranker-v3 (B=20)", width=20),
     "jina-reranker-v3.5": System(jina, "jinaai/jina-reranker-v3.5"),
-    "lighton-rerank-lw-0.8b": System(prompted.lighton, "lightonai/LightOn-rerank-LW-0.8B", gives="ranking"),
-    "lighton-rerank-lw-2b": System(prompted.lighton, "lightonai/LightOn-rerank-LW-2B", gives="ranking"),
-    "lighton-rerank-lw-4b": System(prompted.lighton_4b, "lightonai/LightOn-rerank-LW-4B", gives="ranking"),
+    "lighton-rerank-lw-0.8b": System(causal(prompted.lighton), "lightonai/LightOn-rerank-LW-0.8B", gives="ranking"),
+    "lighton-rerank-lw-2b": System(causal(prompted.lighton), "lightonai/LightOn-rerank-LW-2B", gives="ranking"),
+    "lighton-rerank-lw-4b": System(
+        causal(partial(prompted.lighton, thought="<think>\n\n</think>\n\n")), "lightonai/LightOn-rerank-LW-4B", gives="ranking"
+    ),
     "rank-zephyr-7b": System(
-        prompted.rank_zephyr,
+        causal(prompted.rank_zephyr),
         "castorini/rank_zephyr_7b_v1_full",
         "aa11d9da444ec3490827656c3b961d5c5f3af0eb",
         paper="RankZephyr-7B",
         gives="ranking",
     ),
     "mxbai-rerank-base-v2": System(
-        prompted.mxbai,
+        causal(partial(prompted.two_tokens, how=prompted.MXBAI)),
         "mixedbread-ai/mxbai-rerank-base-v2",
         "3ea9d4dffa7d12a4f366be8e275c349de9fc9865",
         paper="mxbai-base-v2",
         order_free=True,
     ),
     "mxbai-rerank-large-v2": System(
-        prompted.mxbai,
+        causal(partial(prompted.two_tokens, how=prompted.MXBAI)),
         "mixedbread-ai/mxbai-rerank-large-v2",
         "ca7e1ee484c37c0ddd8d178a9a5c33cec575c5e6",
         paper="mxbai-large-v2",
         order_free=True,
     ),
-    "qwen3-reranker-4b": System(prompted.qwen3_reranker, "Qwen/Qwen3-Reranker-4B", order_free=True),
+    "qwen3-reranker-4b": System(
+        causal(partial(prompted.two_tokens, how=prompted.QWEN3)), "Qwen/Qwen3-Reranker-4B", order_free=True
+    ),
     "skywork-reward-v2-qwen3-4b": System(
         reward_model,
         "Skywork/Skywork-Reward-V2-Qwen3-4B",
@@ -277,7 +280,7 @@ SYSTEMS: dict[str, System] = {
     "pairrm": System(pair_rm, "llm-blender/PairRM-hf", paper="PairRM", order_free=True),
     "monot5": System(mono_t5, "castorini/monot5-base-msmarco-10k", order_free=True),
     "cross-encoder": System(cross_encoder, order_free=True, needs=("torch", "transformers", "sentence_transformers")),
-    "first": System(prompted.first_token, "castorini/first_mistral", gives="ranking"),
+    "first": System(causal(prompted.first_token), "castorini/first_mistral", gives="ranking"),
     "rankgpt": System(prompted.rank_gpt, gives="ranking"),
 }
 

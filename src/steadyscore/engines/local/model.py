@@ -39,7 +39,7 @@ from .device import (
     in_precision,
     precision_of,
     share_threads,
-)  # fmt: skip
+)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
