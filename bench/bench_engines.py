@@ -33,8 +33,7 @@ from steadyscore.measures.instability import tau_psi
 from steadyscore.measures.ranking import ranking
 from steadyscore.measures.retained_sets import overlap, retained
 from steadyscore.measures.threshold import match_retention
-from steadyscore.models.embedded import EMBEDDED
-from steadyscore.models.weights import gguf_tokenizer
+from steadyscore.models.embedded import EMBEDDED, gguf_tokenizer
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
 from steadyscore.scoring.score import score_collection
@@ -54,7 +53,6 @@ class Route(NamedTuple):
 
 ROUTES = {
     "hf": Route("hf:{file}", tolerance=0.0),
-    "llamacpp": Route("llamacpp:{file}", tolerance=5e-2),
     "llamacpp, served": Route("llamacpp:{file}@{url}", "llama", 5e-2),
     "rerank, our server": Route("rerank:{url}/v2/rerank", "ours", 1e-4),
     "openai, as it comes": Route("openai:smollm2@{url}/v1", "llama"),

@@ -18,7 +18,7 @@ import numpy as np
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.kinds import open_engine
-from steadyscore.engines.local.precision import computes_bfloat16
+from steadyscore.engines.local.device import computes_bfloat16
 from steadyscore.measures.ranking import ndcg
 from steadyscore.measures.retained_sets import overlap, retained
 from steadyscore.models.adapter import card_of

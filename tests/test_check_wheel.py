@@ -76,7 +76,7 @@ def parser_help(verb: str) -> str:
 
 
 def test_environments_are_extras_and_torch_is_named_where_an_extra_brings_it():
-    assert set(ENVIRONMENTS) - {"core"} == BRINGS.keys() - {"vllm", "ray", "llamacpp"}
+    assert set(ENVIRONMENTS) - {"core"} == BRINGS.keys() - {"vllm", "ray"}
     assert set(WITH_TORCH) == {"local", *WITH_LOCAL} - {"vllm"}
 
 

@@ -12,8 +12,8 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 from .errors import InputError, SteadyscoreError
 from .machine.credentials import without_credentials
@@ -43,22 +43,22 @@ class DecidedDocument:
     index: int
     score: float
     role: Literal["kept", "dropped", "chosen", "rejected", "neither"]
-    distance: float | None
+    distance: float | None = None
     """From the cutoff, positive where kept."""
-    grades: tuple[float, ...] | None
+    grades: tuple[float, ...] | None = None
     """P(grade) for the grades 0 to 3."""
-    agreement: float | None
+    agreement: float | None = None
     """Share of permutations that give this document the same role."""
-    settled: bool | None
+    settled: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stability:
     permutations: int
     stopped: Literal["settled", "budget", "order_free"]
     agreement: float
     """Share of permutations that take the very same decision."""
-    overlap: float | None
+    overlap: float | None = None
     unsettled: tuple[int, ...]
 
 
@@ -253,21 +253,12 @@ def _read_decision(answer: dict[str, Any]) -> DecisionAnswer:
         kept=tuple(decision["kept"]) if "kept" in decision else (decision["chosen"],),
         rejected=decision.get("rejected"),
         cutoff=decision.get("cutoff"),
-        documents=tuple(
-            DecidedDocument(
-                row["index"],
-                row["score"],
-                row["role"],
-                row.get("distance"),
-                tuple(row["grades"]) if "grades" in row else None,
-                row.get("agreement"),
-                row.get("settled"),
-            )
-            for row in answer["results"]
-        ),
-        stability=None
-        if steady is None
-        else Stability(
-            steady["permutations"], steady["stopped"], steady["agreement"], steady.get("overlap"), tuple(steady["unsettled"])
-        ),
+        documents=tuple(_value_of(DecidedDocument, row) for row in answer["results"]),
+        stability=None if steady is None else _value_of(Stability, steady),
     )
+
+
+def _value_of(kind: Callable[..., T], row: dict[str, Any]) -> T:
+    """A value of a class by the fields that an answer has of it; lists as tuples."""
+    known = {field.name: row[field.name] for field in fields(cast(Any, kind)) if field.name in row}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})

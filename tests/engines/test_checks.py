@@ -13,9 +13,8 @@ from steadyscore.cli import main
 from steadyscore.engines import Capabilities, Engine, EngineOptions, kinds
 from steadyscore.engines.kinds import kind_of, open_engine, open_local_model
 from steadyscore.engines.local import checks, windows
-from steadyscore.engines.local.checks import admit, probe_prompts, remembered, subject_of
+from steadyscore.engines.local.checks import admit, probe_prompts, remembered, subject_of, weight_files
 from steadyscore.errors import ModelError
-from steadyscore.models.weights import weight_files
 from steadyscore.runs.find import find_run
 from steadyscore.window.readout import SlotLogits
 
@@ -41,8 +40,8 @@ class Shifted(Engine):
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(sys.modules, "llama_cpp", ModuleType("llama_cpp"))
-    sys.modules["llama_cpp"].__version__ = "1.0"
+    monkeypatch.setitem(sys.modules, "llamacpp", ModuleType("llamacpp"))
+    sys.modules["llamacpp"].__version__ = "1.0"
 
 
 @pytest.fixture
@@ -64,14 +63,14 @@ def test_another_version_or_other_weights_are_another_first_use(engine, monkeypa
     other = engine()
     other.identity = lambda: {"kind": "llamacpp", "weights": "other"}
     assert admit(other, EngineOptions(), open_local_model).asked == 2
-    monkeypatch.setattr(sys.modules["llama_cpp"], "__version__", "1.1")
+    monkeypatch.setattr(sys.modules["llamacpp"], "__version__", "1.1")
     assert admit(newer := engine(), EngineOptions(), open_local_model) is newer
     assert newer.asked == 2
     assert len(remembered()) == 3
 
 
 def test_what_has_no_version_is_compared_every_time(engine, monkeypatch):
-    monkeypatch.delattr(sys.modules["llama_cpp"], "__version__")
+    monkeypatch.delattr(sys.modules["llamacpp"], "__version__")
     assert [admit(engine(), EngineOptions(), open_local_model).asked for _ in range(2)] == [2, 2]
     assert remembered() == {}
 

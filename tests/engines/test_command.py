@@ -281,7 +281,7 @@ def test_a_large_question_and_a_large_answer_pass_at_the_same_time(program):
 
 
 def test_an_answer_without_end_is_cut_off(program, monkeypatch):
-    monkeypatch.setattr("steadyscore.engines.program.LONGEST_ANSWER", 100_000)
+    monkeypatch.setattr("steadyscore.engines.command.LONGEST_ANSWER", 100_000)
     reranker = open_engine(program(HEAD + LOOP + "while True: sys.stdout.write('1' * 10_000)\n"))
     with pytest.raises(ScorerFailed, match="wrote more than 100,000 bytes"):
         reranker.score("q", ["a"])

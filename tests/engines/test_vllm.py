@@ -21,8 +21,7 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local.checks import TOLERANCE, compare, compare_readout, probe_prompts
 from steadyscore.errors import InputError, MissingExtra, ModelError
 from steadyscore.models.embedded import model_path
-from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
-from steadyscore.readers.reader import Reader, open_reader
+from steadyscore.readers.reader import VERDICTS, Reader, build_question, encode_question, open_reader
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING, TASKS
 from steadyscore.terms import Candidate, Instance, Window

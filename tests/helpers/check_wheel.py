@@ -21,8 +21,8 @@ from pathlib import Path
 from tests.helpers.paths import ROOT
 
 ENVIRONMENTS = ("core", "reports", "hosted", "data", "local", "train", "serve", "dense", "hub-data", "stores")
-"""What is checked by default; `llamacpp` can be asked for, vLLM and Ray have environments of their own."""
-WITH_TORCH = ("local", "train", "serve", "dense", "llamacpp")
+"""What is checked by default; vLLM and Ray have environments of their own."""
+WITH_TORCH = ("local", "train", "serve", "dense")
 SECONDS = 300
 """How long a command may take; a server that is still up when its time ends works."""
 SERVER_SECONDS = 40

@@ -14,8 +14,7 @@ import pytest
 
 from steadyscore.collection import cache_folder as collections_folder
 from steadyscore.collection import open_collection, read_instances, write
-from steadyscore.engines import Capabilities
-from steadyscore.engines.generator import Generator
+from steadyscore.engines import Capabilities, Generator
 from steadyscore.errors import InputError, StorageError
 from steadyscore.machine import disk
 from steadyscore.machine.disk import LOCK, NO_LOCKS, atomic_folder, cache_folder, lock_folder, make_folder, write_json

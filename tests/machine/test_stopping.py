@@ -1,6 +1,5 @@
 """A stop waits for the piece of work at hand, once."""
 
-import contextlib
 import os
 import signal
 import threading
@@ -8,7 +7,6 @@ import time
 
 import pytest
 
-from steadyscore.engines.python import reraise_stops
 from steadyscore.machine import stopping
 from steadyscore.machine.stopping import STOPS, finishing
 
@@ -59,26 +57,6 @@ def test_a_second_one_stops_at_once():
     with pytest.raises(KeyboardInterrupt):
         stop_in_the_middle(done, signal.SIGTERM, signal.SIGINT)
     assert done == []
-
-
-def test_a_second_one_stops_at_once_also_inside_somebody_s_code_that_catches_it():
-    """A function is called under handlers of its own, which give the signal on."""
-    done = []
-
-    def call():
-        with reraise_stops(), contextlib.suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-        done.append("called")
-
-    def score():
-        with finishing("it"):
-            call()
-            call()
-            call()
-
-    with pytest.raises(KeyboardInterrupt):
-        score()
-    assert done == ["called"]
 
 
 def test_an_ignored_signal_stays_ignored_and_handlers_are_put_back():

@@ -352,7 +352,7 @@ def test_who_may_read_an_adapter_follows_the_umask(world, merged, tmp_path):
 def test_no_adapter_names_a_place_of_the_machine_that_trained_it(world, merged, tmp_path, monkeypatch):
     named = json.loads((world / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"]
     assert named == read_card(world / "adapter").base.model == str(world / "base")  # as the user wrote it
-    monkeypatch.setattr("steadyscore.models.weights.model_path", lambda name: world / "base")
+    monkeypatch.setattr("steadyscore.models.embedded.model_path", lambda name: world / "base")
     settings = {"widths": (5,), "steps": 1, "batch": 1, "device": "cpu", "out": str(tmp_path / "own")}
     train_adapter(TrainConfig(base="smollm2-135m", data=str(world / "pools.jsonl"), labels="judgements", **settings))
     for shared in (file for name in adapter.FILES for file in (tmp_path / "own").rglob(name)):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from steadyscore.engines import Capabilities, EngineOptions
-from steadyscore.engines.planted import PlantedGrader
+from steadyscore.engines.synthetic import PlantedGrader
 from steadyscore.errors import InputError
 from steadyscore.paper import work
 from steadyscore.paper.artifacts import ARTIFACTS

@@ -183,7 +183,7 @@ class TestArrangements:
 
 def test_a_planted_grader_gives_its_effects_through_the_real_windows(tmp_path):
     from steadyscore.collection import open_collection
-    from steadyscore.engines.planted import Effects, PlantedGrader, judgements_by_text
+    from steadyscore.engines.synthetic import Effects, PlantedGrader, judgements_by_text
 
     source = open_collection("passages")
     config = AuditConfig(permutations=6, settings=Settings(width=4), cut=Cut(6, 8))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines.generator import Decoding
+from steadyscore.engines import Decoding
 from steadyscore.errors import InputError
 from steadyscore.measures.views import ScoreView
 from steadyscore.readers.outputs import (
@@ -19,7 +19,7 @@ from steadyscore.readers.outputs import (
     shared_readers,
     write_outputs,
 )
-from steadyscore.readers.prompt import VERDICTS
+from steadyscore.readers.reader import VERDICTS
 from steadyscore.results.figure import Figure
 from steadyscore.results.load import load_run, same_evidence_control
 from steadyscore.results.missing import missing_queries

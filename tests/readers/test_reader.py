@@ -4,14 +4,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from steadyscore.engines import Capabilities
-from steadyscore.engines.generator import Generator
+from steadyscore.engines import Capabilities, Generator
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.measures.views import ScoreView
 from steadyscore.readers.outputs import reader_label
-from steadyscore.readers.prompt import VERDICTS, build_question, chat_messages, encode_question, first_line
-from steadyscore.readers.reader import Reader, ask_reader
+from steadyscore.readers.reader import VERDICTS, Reader, ask_reader, build_question, chat_messages, encode_question, first_line
 from steadyscore.results.load import load_run, same_evidence_control
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.config import AuditConfig

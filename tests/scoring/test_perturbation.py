@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.collection import open_collection
-from steadyscore.engines.planted import Effects, PlantedGrader, judgements_by_text
 from steadyscore.engines.python import PythonReranker
+from steadyscore.engines.synthetic import Effects, PlantedGrader, judgements_by_text
 from steadyscore.errors import InputError
 from steadyscore.results.load import load_run
 from steadyscore.scoring import perturbation

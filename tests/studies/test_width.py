@@ -10,7 +10,7 @@ import pytest
 import steadyscore
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines.planted import Effects, PlantedGrader, judgements_by_text
+from steadyscore.engines.synthetic import Effects, PlantedGrader, judgements_by_text
 from steadyscore.errors import InputError
 from steadyscore.studies.width import BASES, load_width_study
 

@@ -9,7 +9,7 @@ import pytest
 
 from steadyscore.collection import open_collection
 from steadyscore.engines.kinds import open_engine
-from steadyscore.engines.planted import Effects, PlantedGrader, judgements_by_text
+from steadyscore.engines.synthetic import Effects, PlantedGrader, judgements_by_text
 from steadyscore.errors import InputError
 from steadyscore.measures.decomposition import width_decomposition
 from steadyscore.scoring.config import AuditConfig, scorer_for

@@ -12,7 +12,7 @@ from ..engines import EngineOptions, Price
 from ..errors import SteadyscoreError
 from ..machine.credentials import redact
 from ..machine.progress import duration, job
-from ..readers.prompt import build_question, chat_messages
+from ..readers.reader import build_question, chat_messages
 from ..results.render import to_text
 from ..results.table import table_of
 from ..scoring.config import AuditConfig, check_use, scorer_for

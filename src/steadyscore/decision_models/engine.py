@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from ..engines import PAID, Address, Capabilities, EngineOptions, Grader, Kind, Listing
+from ..engines import PAID, Address, Capabilities, EngineOptions, Generator, Grader, Kind, Listing
 from ..engines.answers import Malformed, slot_probabilities
 from ..engines.chat import Chat
-from ..engines.generator import Generator
 from ..engines.http import Endpoint, Refused, TooLong, Unusable
 from ..engines.servers import model_and_base
 from ..errors import InputError

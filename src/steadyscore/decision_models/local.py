@@ -12,7 +12,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from ..engines.generator import prompts_behind
+from ..engines import prompts_behind
 from ..errors import ModelError
 from ..terms import Prompt
 from ..window.encoding import Encoder

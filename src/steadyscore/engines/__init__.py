@@ -10,7 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from ..machine.threads import wait_passively
 from ..models.card import TrainedSettings
@@ -122,6 +125,56 @@ class Recording(Backend):
 
     @abstractmethod
     def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored: ...
+
+
+# -- readers: what continues a prompt, and tells how likely each label is behind it (§F.3)
+
+Ids = Sequence[int]
+Decoding = Literal["greedy", "likeliest"]
+"""How a label is read: token by token among the labels' own (§F.3), or as the label of highest probability as a whole."""
+
+
+class Generator(Backend):
+    """A backend that can read."""
+
+    context: int = 10**9
+    """Tokens that a prompt and what is written may have together; of a backend that takes text, only its endpoint knows."""
+
+    @abstractmethod
+    def generate(self, prompts: Sequence[Any], most_tokens: int) -> list[str]:
+        """The greedy continuation of each prompt."""
+
+    @abstractmethod
+    def label_log_probabilities(self, prompts: Sequence[Any], labels: Sequence[Any]) -> np.ndarray:
+        """(P, L) log P(label | prompt). Where a chat model writes its label: 0 for that one, -inf for the others."""
+
+
+class ReadingEngine(Engine, Generator):
+    """An engine that can read: it takes token ids, and tells the label mass."""
+
+    def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
+        """(P, L) Σ_t log P(token t of the label | prompt, its tokens before t).
+
+        A label's token is read as a grade is, from the position before it: the mass of that one token is its probability.
+        """
+        asked = [[[token_prompt(ids, label, t) for t in range(len(label))] for label in labels] for ids in prompts]
+        flat = [prompt for row in asked for tokens in row for prompt in tokens]
+        masses = iter([np.asarray(reading.label_mass).item() for reading in self.grade_logits(flat, label_mass=True)])
+        with np.errstate(divide="ignore"):
+            return np.array([[sum(np.log(next(masses)) for _ in tokens) for tokens in row] for row in asked])
+
+
+def token_prompt(ids: Ids, label: Ids, t: int) -> Prompt:
+    """The prompt that reads token t of a label. Up to its last id the prompt is a prefix that all its labels share."""
+    return Prompt(tuple(ids[:-1]), (ids[-1], *label[: t + 1]), (len(ids) - 1 + t,), (label[t],))
+
+
+def prompts_behind(rows: Sequence[Ids], tokens: Sequence[tuple[int, ...]]) -> list[Prompt]:
+    """A prompt per row that reads some tokens behind its last id. What all rows begin with is their prefix, computed once."""
+    alike = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False)))
+    shared = min(alike, min(map(len, rows)) - 1) if len(rows) > 1 else 0
+    ids = [tuple(row) for row in rows]
+    return [Prompt(row[:shared], row[shared:], (len(row) - 1,), read) for row, read in zip(ids, tokens, strict=True)]
 
 
 # -- what is known of a scorer before it is opened

@@ -19,9 +19,8 @@ from ..machine.credentials import KEY
 from ..terms import GRADES, JsonObject
 from ..window.prompt import PromptText, messages
 from ..window.readout import SlotLogits
-from . import PAID, Address, Capabilities, EngineOptions, Grader, Kind, Listing, Price
+from . import PAID, Address, Capabilities, EngineOptions, Generator, Grader, Kind, Listing, Price
 from .answers import Malformed, field, number, slot_log_probabilities, text_of
-from .generator import Generator
 from .http import Endpoint, Refused, TooLong
 from .servers import model_and_base
 

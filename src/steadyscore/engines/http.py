@@ -5,7 +5,7 @@ step with other clients; `Retry-After` is obeyed, up to a minute. What the user 
 the run at once. What stays unusable is an `Unusable` query: named in the run's coverage, never scored by a guess. An endpoint
 that fails query after query is down, which stops the run; the same command continues from there.
 
-Everything happens on the event loop of one thread per endpoint, whoever asks: any number of callers share its connections, its
+Everything happens on the event loop of one thread, whoever asks: any number of callers share an endpoint's connections, its
 concurrency and its rate. The deadline of a request is one clock over connecting, sending, headers and body: a server that sends a
 byte now and then cannot outlast it, as it could outlast a limit on each read.
 """
@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -56,8 +57,6 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds; the most that backoff waits by itself. An endpoint may ask for more through Retry-After."""
 DOUBLINGS = 16
 """Of the first wait, after which it has long been the longest."""
-LONGEST_CLOSE = 5.0
-"""Seconds that closing an endpoint may take."""
 DOWN_AFTER = 3
 """Queries in a row that an endpoint left without an answer: it is down, not the query odd."""
 TOO_LONG = re.compile(r"context.?(length|size|window)|prompt is too long|too many tokens", re.IGNORECASE)
@@ -97,24 +96,15 @@ class EndpointDown(SteadyscoreError):
 
 
 class NoAnswer(Exception):
-    """Silence, a refused connection, an overload: the request is tried again."""
+    """Silence, a refused connection, or a status that says "later": the request is tried again."""
 
-    wait = 0.0
-    """Seconds that the endpoint asks to be left alone."""
-
-
-class TooLarge(Exception):
-    """An answer of more than `LARGEST` bytes. It would be as large the next time."""
-
-
-class Overloaded(NoAnswer):
-    """A status that says: later."""
-
-    def __init__(self, reason: str, asked: float):
-        self.wait = min(asked, LONGEST_ASKED)
-        beyond = f"; it asks to be left alone for {asked:,.0f} s and is asked again after {LONGEST_ASKED:g} s"
-        super().__init__(reason + (beyond if asked > LONGEST_ASKED else ""))
-        self.asked = asked
+    def __init__(self, reason: str, asked: float | None = None):
+        """`asked`: seconds that the endpoint asks to be left alone; None where it said nothing at all."""
+        self.is_silence, self.wait = asked is None, min(asked or 0.0, LONGEST_ASKED)
+        self.is_cut = (asked or 0.0) > LONGEST_ASKED
+        if self.is_cut:
+            reason += f"; it asks to be left alone for {asked:,.0f} s and is asked again after {LONGEST_ASKED:g} s"
+        super().__init__(reason)
 
 
 class Answer(NamedTuple):
@@ -152,12 +142,8 @@ class Endpoint:
         self._failed_in_a_row = 0
         self._answers: Path | None = None
         self._has_warned = False
-        opened: Future[tuple[Any, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        headers = {"Accept-Encoding": "gzip", **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
-        worker = threading.Thread(target=lambda: asyncio.run(_hold(headers, opened)), name="steadyscore-http", daemon=True)
-        worker.start()
-        self._client, self._loop, stop = opened.result()
-        weakref.finalize(self, _close, self._loop, stop, worker)
+        self._client, self._loop = _open_client(self._key), _loop_of(os.getpid())
+        weakref.finalize(self, _close, self._client, self._loop)
 
     def spent(self) -> dict[str, float]:
         """What was asked and what it cost: requests, retries, cached answers; tokens where they are told, and money where a price
@@ -301,11 +287,8 @@ class Endpoint:
         raise _kind_of_failure(faults)(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
 
     async def _ask_once(self, method: str, url: str, content: bytes | None, server: Server, read: Callable[[Any], T]) -> T:
-        try:
-            sent = time.monotonic()
-            answer = await _exchange(self._client, method, url, content, self.options.timeout)
-        except TooLarge as fault:
-            raise Unusable(f"{url} gave {fault}") from fault
+        sent = time.monotonic()
+        answer = await _exchange(self._client, method, url, content, self.options.timeout)
         if answer.status in TOO_MANY:
             self.limit.lower(sent)
         if answer.status in RETRIED:
@@ -342,9 +325,9 @@ class Endpoint:
         except Exception as odd:  # an answer of another shape can trip its reader in any way
             raise Malformed(one_line(f"not readable: {type(odd).__name__}: {odd}")) from odd
 
-    def _overloaded(self, server: Server, answer: Answer) -> Overloaded:
-        fault = Overloaded(f"HTTP {answer.status}: {self._reason(answer)}", retry_after(answer.headers))
-        if fault.asked > LONGEST_ASKED and not self._has_warned:
+    def _overloaded(self, server: Server, answer: Answer) -> NoAnswer:
+        fault = NoAnswer(f"HTTP {answer.status}: {self._reason(answer)}", retry_after(answer.headers))
+        if fault.is_cut and not self._has_warned:
             self._has_warned = True
             log.warning("%s: %s", server.base, fault)
         return fault
@@ -364,26 +347,24 @@ class Endpoint:
             await sleep(turn - now)
 
 
-async def _hold(headers: dict[str, str], opened: Future[Any]) -> None:
-    """Keep a client open until nothing uses its endpoint any longer."""
+def _open_client(key: str) -> Any:
     import httpx2
 
-    stop = asyncio.Event()
-    try:
-        unbounded = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-        client = httpx2.AsyncClient(headers=headers, timeout=None, limits=unbounded)
-    except BaseException as fault:
-        opened.set_exception(fault)
-        return
-    async with client:
-        opened.set_result((client, asyncio.get_running_loop(), stop))
-        await stop.wait()
+    headers = {"Accept-Encoding": "gzip", **({"Authorization": f"Bearer {key}"} if key else {})}
+    unbounded = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+    return httpx2.AsyncClient(headers=headers, timeout=None, limits=unbounded)
 
 
-def _close(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, worker: threading.Thread) -> None:
-    loop.call_soon_threadsafe(stop.set)
-    if threading.current_thread().name != worker.name:  # the garbage collector may call from any thread, in any import
-        worker.join(LONGEST_CLOSE)
+@cache
+def _loop_of(process: int) -> asyncio.AbstractEventLoop:
+    """The event loop that all endpoints of a process share, on a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="steadyscore-http", daemon=True).start()
+    return loop
+
+
+def _close(client: Any, loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.run_coroutine_threadsafe(client.aclose(), loop)
 
 
 async def _exchange(client: Any, method: str, url: str, content: bytes | None, seconds: float) -> Answer:
@@ -397,7 +378,7 @@ async def _exchange(client: Any, method: str, url: str, content: bytes | None, s
             async for piece in response.aiter_bytes():  # of bounded size, however small it was packed
                 body += piece
                 if len(body) > LARGEST:
-                    raise TooLarge(f"an answer of more than {LARGEST // 2**20} MB")
+                    raise Unusable(f"{url} gave an answer of more than {LARGEST // 2**20} MB")  # and would the next time
             return Answer(response.status_code, response.headers, bytes(body))
     except TimeoutError:
         raise NoAnswer(f"timeout: no whole answer within {seconds:g} s") from None
@@ -417,7 +398,7 @@ def _kind_of_failure(faults: Sequence[NoAnswer | Malformed]) -> type[Unusable]:
     """What a request failed of that had these faults, one a try."""
     if faults and isinstance(faults[-1], Malformed):
         return Unusable
-    return Silent if not any(isinstance(fault, Overloaded | Malformed) for fault in faults) else Unreachable
+    return Silent if all(isinstance(fault, NoAnswer) and fault.is_silence for fault in faults) else Unreachable
 
 
 def read_key(variables: Sequence[str]) -> str:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import signal
 import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from ..errors import InputError
 from ..machine.console import foreign_code
 from ..machine.disk import sha256
-from ..machine.stopping import STOPS
 from ..terms import JsonObject
 from . import Address, Backend, Capabilities, EngineOptions, Kind, Listing, Reranker, ScorerFailed
 
@@ -48,13 +45,15 @@ class PythonReranker(Reranker):
 
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """What the function returns. Whatever it raises is a failure of the query, unless the user asked us to stop."""
-        with foreign_code(), reraise_stops():
+        with foreign_code():
             try:
                 return self.function(query, list(texts))
-            except BaseException as fault:
-                if isinstance(fault, Exception):
+            except Exception:
+                raise
+            except BaseException as fault:  # sys.exit() and the like end a query, not the run
+                if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                     raise
-                raise ScorerFailed(f"{self.name} raised {fault!r}") from fault  # sys.exit() and the like end a query, not the run
+                raise ScorerFailed(f"{self.name} raised {fault!r}") from fault
             finally:
                 if not self._has_scored:  # what is imported inside the function is loaded now
                     self._has_scored = True
@@ -105,37 +104,6 @@ def _place_and_score(result: Any) -> tuple[int, float]:
     return int(result.doc_id if hasattr(result, "doc_id") else result.index), float(result.score)
 
 
-@contextmanager
-def reraise_stops() -> Iterator[None]:
-    """Inside, somebody's code may catch or raise what it likes: a stop that a signal asked for is raised again at the end.
-
-    So a KeyboardInterrupt of its own can be told from the user's Ctrl-C. Signals reach the main thread only.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in STOPS}
-    asked: list[BaseException] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        try:
-            handlers[number](number, frame)
-        except BaseException as stop:
-            asked.append(stop)
-            raise
-
-    handled = [number for number, handler in handlers.items() if callable(handler)]
-    for number in handled:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number in handled:
-            signal.signal(number, handlers[number])
-        if asked:
-            raise asked[0]
-
-
 def open_python(address: Address, options: EngineOptions) -> PythonReranker:
     rest = address.rest
     module_name, _, function_name = rest.partition(":")
@@ -149,18 +117,17 @@ def open_python(address: Address, options: EngineOptions) -> PythonReranker:
         sys.path.insert(0, here)
     named_files(options.watch)  # a file that is not there is refused before anything is scored
     forgotten = _forget_changed(module_name, is_other=_is_other(module_name, own))
-    with reraise_stops():
-        try:
-            with foreign_code():
-                module = importlib.import_module(module_name)
-                if _is_other(module_name, own):
-                    raise ImportError(f"{own} has the name of {_file_of(module_name)}, which was imported. Rename your file")
-                function = getattr(module, function_name)
-        except BaseException as fault:  # a user's module may do anything at its top
-            sys.modules.update(forgotten)  # what was opened before goes on with them
-            raise InputError(
-                f"python:{rest} could not be imported: {_reason(fault)}. Fix it, or name another function."
-            ) from fault
+    try:
+        with foreign_code():
+            module = importlib.import_module(module_name)
+            if _is_other(module_name, own):
+                raise ImportError(f"{own} has the name of {_file_of(module_name)}, which was imported. Rename your file")
+            function = getattr(module, function_name)
+    except BaseException as fault:  # a user's module may do anything at its top
+        sys.modules.update(forgotten)  # what was opened before goes on with them
+        if isinstance(fault, KeyboardInterrupt):
+            raise
+        raise InputError(f"python:{rest} could not be imported: {_reason(fault)}. Fix it, or name another function.") from fault
     if not callable(function):
         raise InputError(f"python:{rest} cannot score: {function_name!r} is not a function. Fix it, or name another function.")
     for module in forgotten.values():

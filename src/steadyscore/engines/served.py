@@ -20,15 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError, ModelError
-from ..models.weights import gguf_tokenizer, load_tokenizer
+from ..models.embedded import gguf_tokenizer, load_tokenizer
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, JsonObject, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
-from . import SERVED, Address, Capabilities, EngineOptions, Kind, Listing
+from . import SERVED, Address, Capabilities, EngineOptions, Ids, Kind, Listing, ReadingEngine
 from .answers import Malformed, field, grade_logprobs, number, rows_of, slot_log_probabilities, slot_probabilities, text_of
-from .generator import Ids, ReadingEngine
 from .http import Endpoint, Unreachable, Unusable
 from .servers import model_and_base
 
@@ -128,6 +127,11 @@ def _join(parts: list[SlotLogits]) -> SlotLogits:
 
 def open_served(address: Address, options: EngineOptions) -> ServedEngine:
     """`<model or adapter name>@<base url>`, by the named route or by the best that the server offers."""
+    if address.kind == "llamacpp" and "@" not in address.rest:
+        raise InputError(
+            f"llamacpp:{address.rest} names no server. Write llamacpp:<model>@<base url> of llama-server, or have the file read "
+            f"through transformers: hf:{address.rest}."
+        )
     model, base = model_and_base(address)
     dialect, endpoint = DIALECTS[address.kind], Endpoint(base, options)
     facts = dialect.find(model, endpoint, options)

@@ -1,13 +1,23 @@
-"""A scorer without a model and with a known order effect: what demonstrations and tests are measured against."""
+"""Scorers without a model, with order effects of known size: what demonstrations, tests and the paper's tiny scale rest on.
+
+`synthetic:` is a reranker. A planted grader is shown the same windows as a language model, so width, partition, markers,
+placeholder and pool act on it through the same code. It knows the judgements of the collection, which no real scorer does: its
+tables show shapes, not results.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
 
 from ..errors import InputError
-from ..terms import JsonObject
-from . import Address, Capabilities, EngineOptions, Kind, Listing, Reranker
+from ..terms import Instance, JsonObject
+from ..window.prompt import PromptText, collapse, shown
+from ..window.readout import SlotLogits
+from . import Address, Capabilities, EngineOptions, Generator, Grader, Kind, Listing, Reranker
 
 EFFECTS = ("none", "slot", "companion", "ties")
 ORDER_FREE = ("none", "ties")
@@ -56,6 +66,140 @@ def open_synthetic(address: Address, options: EngineOptions) -> SyntheticReranke
 def fixed_number(*key: str) -> float:
     """A number in [0, 1) that depends on the key alone."""
     return int.from_bytes(hashlib.blake2b("\x1f".join(key).encode(), digest_size=6).digest(), "big") / 2**48
+
+
+# -- graders and readers of the paper's tiny scale
+
+KEY = 120
+"""Characters by which a shown text is recognised."""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What moves a planted grader's scores, in score units."""
+
+    signal: float = 0.7
+    """Share of a score that is the judgement; the rest is a fixed number of query and text."""
+    slot: float = 0.0
+    """First slot minus last slot."""
+    companion: float = 0.0
+    """Scale of what the other candidates of a window add."""
+    marker: float = 0.0
+    """Scale of what a slot's marker adds."""
+    placeholder: float = 0.0
+    """What each grade of the placeholder takes from the signal."""
+    width: float = 0.0
+    """What other candidates of the query add to the judged and take from the others: the content of company."""
+    length: float = 0.0
+    """What other texts do so, whatever they say: the length of the prompt."""
+    skeleton: float = 0.0
+    """What an answer of several lines does so."""
+    is_written: bool = False
+    """Grades are written as whole numbers: ties, and no distribution."""
+    salt: str = ""
+    """Tells two fixed numbers of the same query and text apart: base and training seed."""
+
+
+class PlantedGrader(Grader):
+    """A grader whose scores are judgement, chance and planted effects."""
+
+    def __init__(self, name: str, effects: Effects, gold: Mapping[tuple[str, str], float]):
+        self.name, self.effects, self._gold = name, effects, gold
+        self.reads_skeleton = not effects.is_written
+        order_free = not (effects.slot or effects.companion or effects.marker)
+        self.capabilities = (
+            Capabilities(gives="score", order_free=order_free, deterministic=True)
+            if effects.is_written
+            else Capabilities(gives="distribution", distribution="exact", order_free=order_free, deterministic=True)
+        )
+
+    def identity(self) -> JsonObject:
+        return {"kind": "planted", **asdict(self.effects)}
+
+    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
+        return [SlotLogits(self._logits(prompt).astype(np.float32)) for prompt in prompts]
+
+    def _logits(self, prompt: PromptText) -> np.ndarray:
+        texts = [piece.text.strip() for piece in prompt.body if not piece.trusted]
+        scores = np.zeros(len(prompt.markers))
+        scores[prompt.first : prompt.first + len(texts)] = self._scores(prompt.prefix[-1].text.strip(), texts, prompt)
+        scores = np.clip(scores, 1e-6, 1 - 1e-6)[:, None]
+        grades = np.arange(4)
+        if self.effects.is_written:
+            return np.where(grades == np.round(3 * scores), 100.0, 0.0)
+        return np.log([1, 3, 3, 1]) + grades * np.log(scores) + (3 - grades) * np.log(1 - scores)  # E[g] is 3 scores
+
+    def _scores(self, query: str, texts: Sequence[str], prompt: PromptText) -> np.ndarray:
+        e, count, lines = self.effects, len(texts), len(prompt.markers)
+        known = [self._gold.get((query, text[:KEY])) for text in texts]
+        gold = np.array([value or 0.0 for value in known])
+        chance = np.array([fixed_number(e.salt, query, text) for text in texts])
+        signal = max(e.signal - e.placeholder * int(prompt.placeholder.replace("?", "0")), 0.0)
+        scores = 0.15 + 0.7 * (signal * gold + (1 - signal) * chance)
+        scores += (gold - 0.5) * (e.skeleton * (lines > 1) + e.length * (count > 1))
+        if count > 1:
+            is_own = np.array([value is not None for value in known])
+            scores += e.slot * (0.5 - np.arange(count) / (count - 1))
+            scores += e.width * (gold - 0.5) * (is_own.sum() - is_own > 0)  # a filler is of another query
+            if e.companion:
+                scores += e.companion * np.array([_company(e.salt, text, texts) for text in texts])
+        if e.marker:
+            scores += e.marker * np.array(
+                [fixed_number(t, m) - 0.5 for t, m in zip(texts, prompt.markers[prompt.first :], strict=False)]
+            )
+        return np.asarray(scores)
+
+
+def _company(salt: str, text: str, texts: Sequence[str]) -> float:
+    """What the other candidates of a window add to one: a sum of fixed numbers around zero, as wide for any width."""
+    others = [fixed_number(salt, text, other) - 0.5 for other in texts if other != text]
+    return float(sum(others) / np.sqrt(max(len(others), 1)))
+
+
+def judgements_by_text(instances: Iterable[Instance]) -> dict[tuple[str, str], float]:
+    """Relevance on 0 to 1 by the query and the beginning of a candidate's text."""
+    judgements: dict[tuple[str, str], float] = {}
+    for instance in instances:
+        highest = max([c.relevance or 0 for c in instance.pool], default=0) or 1
+        judgements |= {(collapse(instance.query), shown(c, None)[:KEY]): (c.relevance or 0) / highest for c in instance.pool}
+    return judgements
+
+
+class PlantedReader(Generator):
+    """Answers from the first two passages it is shown, and gives a verdict by the first one: evidence order moves both."""
+
+    name = "planted reader"
+    capabilities = Capabilities(gives="score", deterministic=True)
+
+    def __init__(self, salt: str, instances: Iterable[Instance]):
+        self._salt = salt
+        self._known = {collapse(instance.query): instance for instance in instances}
+
+    def identity(self) -> JsonObject:
+        return {"kind": "planted", "reader": self._salt}
+
+    def generate(self, prompts: Sequence[list[dict[str, str]]], most_tokens: int) -> list[str]:
+        return [self._answer(*_asked(prompt)) for prompt in prompts]
+
+    def _answer(self, passages: list[str], question: str) -> str:
+        known = self._known.get(question)
+        near = " ".join(passages[:2])
+        right = next((answer for answer in (known.answers if known else ()) if answer in near), None)
+        return right or " ".join(passages[0].split()[:2])
+
+    def label_log_probabilities(self, prompts: Sequence[list[dict[str, str]]], labels: Sequence[str]) -> np.ndarray:
+        return np.array([self._verdict(*_asked(prompt), labels) for prompt in prompts])
+
+    def _verdict(self, passages: list[str], claim: str, labels: Sequence[str]) -> list[float]:
+        known = self._known.get(claim)
+        chance = [fixed_number(self._salt, claim, passages[0], label) for label in labels]
+        return [c + (0.4 if known and label == known.verdict else 0.0) for c, label in zip(chance, labels, strict=True)]
+
+
+def _asked(prompt: list[dict[str, str]]) -> tuple[list[str], str]:
+    """The passages and the question or claim of a reader's prompt."""
+    parts = prompt[-1]["content"].split("\n\n")
+    return [part.partition("] ")[2] for part in parts[1:-1]], parts[-1].partition(": ")[2]
 
 
 KINDS = (

@@ -11,21 +11,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..errors import ModelError
 from ..models.adapter import adapter_identity, card_for_base, card_of, split_address
-from ..models.weights import load_tokenizer, locate, weights_digest
+from ..models.embedded import load_tokenizer, locate, weights_digest
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, JsonObject, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
-from . import Engine, EngineOptions, Kind, Listing
+from . import Backend, Engine, EngineOptions, Generator, Ids, Kind, Listing
 from .answers import Malformed, slot_probabilities
-from .generator import Generator, Ids
 from .http import Unusable
 from .served import TOP, VLLM, slot_rows, slots_from_top_k, token_id_rows
 
@@ -37,33 +36,77 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What `max_lora_rank` may be."""
 
 
-class VllmEngine(Engine):
-    """vLLM's offline `LLM`, read by one route."""
+class Vllm(Backend):
+    """vLLM's offline `LLM` with one model, which it has loaded either to classify or to generate."""
+
+    encoder: Encoder
+
+    def __init__(self, address: str, options: EngineOptions, how: Callable[[Any, Encoder], JsonObject]):
+        """`<id|path>[+adapter]`; `how` is what it is loaded for."""
+        import torch
+        from vllm import LLM
+
+        from .local.device import precision_of
+
+        self.address, self.options = address, options
+        base, adapter = split_address(address)
+        source, local = locate(base)
+        config = _config(source, options)
+        self.encoder = Encoder(load_tokenizer(source, trust_remote_code=options.trust_remote_code), source)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        dtype = precision_of(options.dtype, device)
+        self._identity = {
+            "kind": "vllm",
+            "model": base,
+            "weights": weights_digest(Path(source)) if local else getattr(config, "_commit_hash", None),
+            "dtype": dtype,
+            "device": device,
+        }
+        lora: dict[str, object] = {}
+        if adapter:
+            lora = {"enable_lora": True, "max_lora_rank": _lora_rank(adapter)}
+            card = card_for_base(adapter, self._identity, options.allow_base_mismatch)
+            self._identity["adapter"] = adapter_identity(adapter, card)
+        elif merged := card_of(address):
+            self._identity["adapter"] = adapter_identity(Path(source), merged)
+        self.llm = LLM(
+            source,
+            dtype=dtype,
+            tensor_parallel_size=options.tensor_parallel,
+            trust_remote_code=options.trust_remote_code,
+            **how(config, self.encoder),
+            **lora,
+        )
+        self._lora = _lora_request(adapter) if adapter else None
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of a prompt with what is written behind it."""
+        return int(self.llm.llm_engine.model_config.max_model_len)
+
+    def identity(self) -> JsonObject:
+        return self._identity
+
+
+class VllmEngine(Vllm, Engine):
+    """Its grades, read by one route."""
 
     needs_parity = True
 
-    def __init__(self, loaded: Loaded, route: str, options: EngineOptions):
-        self.llm, self.encoder, self._lora, self._route, self.options = loaded.llm, loaded.encoder, loaded.lora, route, options
-        self.name, self.reference = f"vllm+{route}:{loaded.address}", f"hf:{loaded.address}"
-        self.context, self.capabilities = loaded.context - ROUTES[route].written, ROUTES[route].capabilities
-        self._identity = {**loaded.identity, "route": route}
-
-    @classmethod
-    def open(cls, address: str, options: EngineOptions, route: str = "") -> VllmEngine:
+    def __init__(self, address: str, options: EngineOptions, route: str = ""):
         def how(config: Any, encoder: Encoder) -> dict[str, object]:
             classifies = route == "classifier" or (not route and not rescales_logits(config))
             return _pooling_options(config, encoder) if classifies else GENERATING
 
-        loaded = _load(address, options, how)
-        engine = cls(loaded, route or _best_route(loaded.llm), options)
-        if route == "token-ids" and not _scores_token_ids(engine.llm):
-            raise ModelError(f"{engine.name} needs vLLM's V2 model runner, which is not here. Use vllm: or vllm+top-k:.")
+        super().__init__(address, options, how)
+        self._route = route = route or _best_route(self.llm)
+        self.name, self.reference = f"vllm+{route}:{address}", f"hf:{address}"
+        self.context, self.capabilities = self.most_tokens - ROUTES[route].written, ROUTES[route].capabilities
+        self._identity["route"] = route
+        if route == "token-ids" and not _scores_token_ids(self.llm):
+            raise ModelError(f"{self.name} needs vLLM's V2 model runner, which is not here. Use vllm: or vllm+top-k:.")
         if card := card_of(address):
-            engine.trained_settings = card.settings
-        return engine
-
-    def identity(self) -> JsonObject:
-        return self._identity
+            self.trained_settings = card.settings
 
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         try:
@@ -142,20 +185,13 @@ def rescales_logits(config: Any) -> bool:
 # -- readers
 
 
-class VllmReader(Generator):
-    """vLLM's offline `LLM`, generating: a model is loaded either to classify or to generate, so a reader is loaded anew."""
+class VllmReader(Vllm, Generator):
+    """What it writes: a reader is loaded anew, to generate."""
 
-    def __init__(self, loaded: Loaded):
-        self.llm, self.encoder, self._identity, self._lora = loaded.llm, loaded.encoder, loaded.identity, loaded.lora
-        self.name, self.context = f"vllm:{loaded.address}", loaded.context - 1  # vLLM always writes one token
+    def __init__(self, address: str, options: EngineOptions):
+        super().__init__(address, options, lambda config, encoder: GENERATING)
+        self.name, self.context = f"vllm:{address}", self.most_tokens - 1  # vLLM always writes one token
         self.capabilities = ROUTES["top-k"].capabilities
-
-    @classmethod
-    def open(cls, address: str, options: EngineOptions) -> VllmReader:
-        return cls(_load(address, options, lambda config, encoder: GENERATING))
-
-    def identity(self) -> JsonObject:
-        return self._identity
 
     def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
         """Greedy continuations, until the model ends its turn."""
@@ -201,60 +237,6 @@ def classifier_overrides(architecture: str, encoder: Encoder) -> dict[str, objec
     }
 
 
-class Loaded(NamedTuple):
-    """A model that vLLM has loaded, either to classify or to generate."""
-
-    llm: Any
-    encoder: Encoder
-    address: str
-    identity: JsonObject
-    lora: Any
-    """vLLM's request for an adapter, where there is one."""
-
-    @property
-    def context(self) -> int:
-        return int(self.llm.llm_engine.model_config.max_model_len)
-
-
-def _load(address: str, options: EngineOptions, how: Callable[[Any, Encoder], JsonObject]) -> Loaded:
-    """`<id|path>[+adapter]`; `how` is what it is loaded for."""
-    import torch
-    from vllm import LLM
-
-    from .local.precision import precision_of
-
-    base, adapter = split_address(address)
-    source, local = locate(base)
-    config, encoder = (
-        _config(source, options),
-        Encoder(load_tokenizer(source, trust_remote_code=options.trust_remote_code), source),
-    )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = precision_of(options.dtype, device)
-    identity = {
-        "kind": "vllm",
-        "model": base,
-        "weights": weights_digest(Path(source)) if local else getattr(config, "_commit_hash", None),
-        "dtype": dtype,
-        "device": device,
-    }
-    lora: dict[str, object] = {}
-    if adapter:
-        lora = {"enable_lora": True, "max_lora_rank": _lora_rank(adapter)}
-        identity["adapter"] = adapter_identity(adapter, card_for_base(adapter, identity, options.allow_base_mismatch))
-    elif card := card_of(address):
-        identity["adapter"] = adapter_identity(Path(source), card)
-    llm = LLM(
-        source,
-        dtype=dtype,
-        tensor_parallel_size=options.tensor_parallel,
-        trust_remote_code=options.trust_remote_code,
-        **how(config, encoder),
-        **lora,
-    )
-    return Loaded(llm, encoder, address, identity, _lora_request(adapter) if adapter else None)
-
-
 def _config(source: str, options: EngineOptions) -> Any:
     from transformers import AutoConfig
 
@@ -289,13 +271,13 @@ def _lora_rank(adapter: Path) -> int:
 KINDS = (
     Kind(
         "vllm",
-        lambda address, options: VllmEngine.open(address.rest, options, address.variant),
+        lambda address, options: VllmEngine(address.rest, options, address.variant),
         takes="ids",
         listed=(Listing("vllm[+classifier|+token-ids|+top-k]:<id|folder>[+adapter]", "distribution"),),
         options=frozenset({"dtype", "tensor_parallel", "trust_remote_code", "allow_base_mismatch"}),
         needs=lambda rest: ("vllm", "transformers"),
         variants=tuple(ROUTES),
         reads="answers",
-        open_reader=lambda address, options: VllmReader.open(address.rest, options),
+        open_reader=lambda address, options: VllmReader(address.rest, options),
     ),
 )

@@ -18,7 +18,6 @@ BRINGS: dict[str, tuple[str, ...]] = {
     "local": ("torch", "transformers", "peft", "accelerate", "safetensors", "gguf", "huggingface_hub"),
     "train": ("yaml", "tensorboard"),
     "vllm": ("vllm",),
-    "llamacpp": ("llama_cpp",),
     "hosted": ("httpx2",),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "reports": ("jinja2", "matplotlib"),
@@ -30,7 +29,7 @@ BRINGS: dict[str, tuple[str, ...]] = {
 }
 """Extra -> the modules that it adds, by the names they are imported under."""
 
-WITH_LOCAL = ("train", "llamacpp", "serve", "dense", "vllm")
+WITH_LOCAL = ("train", "serve", "dense", "vllm")
 """Extras that bring `local` as well; vLLM has torch and transformers among its own dependencies."""
 
 EXTRA = {module: extra for extra, modules in BRINGS.items() for module in modules}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..engines.planted import Effects
+from ..engines.synthetic import Effects
 from ..errors import InputError
 from ..machine.disk import atomic_folder, is_there
 from ..machine.extras import PAGE, check_installed

@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from ..engines.planted import Effects
-from ..engines.synthetic import fixed_number
+from ..engines.synthetic import Effects, fixed_number
 from ..errors import InputError
 from ..machine.disk import is_there
 from ..tasks import TASKS

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..collection import Source
 from ..engines import Backend, EngineOptions
 from ..engines.kinds import open_engine
-from ..engines.planted import Effects, PlantedGrader, PlantedReader, judgements_by_text
+from ..engines.synthetic import Effects, PlantedGrader, PlantedReader, judgements_by_text
 from ..errors import InputError, ModelError
 from ..machine.disk import atomic_folder, is_there, read_json, write_json
 from ..machine.progress import bar

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..engines.generator import Decoding
+from ..engines import Decoding
 from ..measures import answers as arithmetic
 from ..measures.intervals import mean_interval
 from ..measures.views import ScoreView, ranked_permuted

@@ -1,5 +1,8 @@
 """The reader consumer: a frozen model reads the first k candidates of every permutation (§5, §F.3).
 
+It is asked with the evidence in scorer order, then the question or the claim. The words are ours. Evidence, question and claim
+are untrusted pieces, so that nothing they say can end the user turn.
+
 Verdicts and answers are decoded greedily; a verdict can be nothing but one of the three labels. Equal evidence in equal order
 is one prompt, read once ever: outputs are stored by the hash of the prompt, so that a stopped reader resumes where it was
 and a flip is never noise.
@@ -10,15 +13,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from ..collection import Data, open_collection
-from ..engines import Backend, EngineOptions
-from ..engines.generator import Decoding, Generator, greedy_labels
+from ..engines import Backend, Decoding, EngineOptions, Generator, Ids
 from ..engines.http import TooLong
 from ..engines.kinds import cannot_read, check_address, kind_of, open_engine, parse_address
 from ..errors import InputError, ModelError
@@ -30,12 +33,71 @@ from ..runs.folder import Run
 from ..runs.table import Scored
 from ..scoring.loop import Progress, QueryTask, run_tasks
 from ..tasks import TASKS, Task, reader_kind
-from ..terms import Array, Failure, Instance, JsonObject
+from ..terms import Array, Candidate, Failure, Instance, JsonObject, Verdict
+from ..window.encoding import Encoder
+from ..window.prompt import Piece, collapse
 from .outputs import readable_queries, reader_label, reader_results, write_outputs
-from .prompt import VERDICTS, Question, build_question, chat_messages, encode_question, first_line
 
 MOST_TOKENS = 64
 """Tokens of a generated answer."""
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+ANSWER_SYSTEM = (
+    "You answer questions from the given passages and from nothing else. Reply with the shortest exact answer, a span of "
+    "a passage or yes or no, and no explanation."
+)
+VERDICT_SYSTEM = (
+    "You check claims against the given evidence and nothing else. SUPPORTED: the evidence shows that the claim is true. "
+    "REFUTED: it shows that the claim is false. NOT ENOUGH INFO: it shows neither."
+)
+
+
+# -- what it is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a reader is asked, as text."""
+
+    system: str
+    user: tuple[Piece, ...]
+
+
+def build_question(task: Task, query: str, evidence: Sequence[Candidate]) -> Question:
+    """The evidence, numbered from 1 and whole (no cut to the scorer's characters), and what is asked of it."""
+    is_claim = reader_kind(task).writes == "verdict"
+    user = [
+        Piece(
+            "Reply with one label: SUPPORTED, REFUTED or NOT ENOUGH INFO." if is_claim else "Give the shortest exact answer.",
+            True,
+        )
+    ]
+    for number, candidate in enumerate(evidence, start=1):
+        title = f"{candidate.title}. " if candidate.title else ""
+        user += [Piece(f"\n\n[{number}]", True), Piece(" " + collapse(title + candidate.text), False)]
+    user += [Piece("\n\nClaim:" if is_claim else "\n\nQuestion:", True), Piece(" " + collapse(query), False)]
+    return Question(VERDICT_SYSTEM if is_claim else ANSWER_SYSTEM, tuple(user))
+
+
+def chat_messages(question: Question) -> list[dict[str, str]]:
+    """The two messages, for engines that take text."""
+    user = "".join(piece.text for piece in question.user)
+    return [{"role": "system", "content": question.system}, {"role": "user", "content": user}]
+
+
+def encode_question(encoder: Encoder, question: Question) -> tuple[int, ...]:
+    """Token ids up to where the reader begins to answer."""
+    before, after = encoder.template(question.system)
+    return (*encoder.fixed(before), *encoder.pieces(question.user), *encoder.fixed(after))
+
+
+def first_line(written: str) -> str:
+    """A generated answer: its first line that says something, without a leading tag."""
+    line = next((line.strip() for line in written.splitlines() if line.strip()), "")
+    head, colon, rest = line.partition(":")
+    return rest.strip() if colon and head.strip().lower() in ("answer", "final answer", "the answer is") else line
+
+
+# -- what it says
 
 
 class Written(NamedTuple):
@@ -122,6 +184,37 @@ class Reader:
                 f"{self.engine.context:,}. Lower reader_k, or choose a reader with a longer context."
             )
         return prompts, labels
+
+
+def greedy_labels(engine: Generator, prompts: Sequence[Ids], labels: Sequence[Ids]) -> list[int | None]:
+    """The label that greedy decoding writes behind each prompt if it may write nothing else; None where none has a chance.
+
+    At every token the likeliest of those that continue a label is taken. A model is asked only where labels part: labels with
+    different first tokens cost one token each. No label may be the beginning of another.
+    """
+    chosen: list[int | None] = [None] * len(prompts)
+    open_groups: list[tuple[list[int], list[int]]] = [(list(range(len(prompts))), list(range(len(labels))))]
+    while open_groups:
+        asked, left = open_groups.pop()
+        if len(left) == 1:
+            for prompt in asked:
+                chosen[prompt] = left[0]
+            continue
+        together = _shared_tokens([labels[i] for i in left])
+        branches: dict[tuple[int, ...], list[int]] = {}
+        for i in left:
+            branches.setdefault(tuple(labels[i][: together + 1]), []).append(i)
+        read = engine.label_log_probabilities([prompts[i] for i in asked], list(branches))
+        for row, members in enumerate(branches.values()):
+            followers = [i for i, each in zip(asked, read, strict=True) if each.argmax() == row and each[row] > -np.inf]
+            if followers:
+                open_groups.append((followers, members))
+    return chosen
+
+
+def _shared_tokens(labels: Sequence[Ids]) -> int:
+    """Tokens with which all labels begin."""
+    return next(t for t in range(len(labels[0]) + 1) if len({tuple(label[: t + 1]) for label in labels}) > 1)
 
 
 @lru_cache(maxsize=2)  # the runs of one command share their readers

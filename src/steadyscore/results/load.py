@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..collection import Source
-from ..engines.generator import Decoding
+from ..engines import Decoding
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
 from ..measures.measurement import (

@@ -18,7 +18,7 @@ def _versions() -> dict[str, str]:
     import importlib.metadata
 
     known = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
-    for name in ("steadyscore", "numpy", "torch", "transformers", "tokenizers", "peft", "vllm", "llama-cpp-python", "httpx2"):
+    for name in ("steadyscore", "numpy", "torch", "transformers", "tokenizers", "peft", "vllm", "httpx2"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             known[name] = importlib.metadata.version(name)
     return known

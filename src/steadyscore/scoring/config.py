@@ -11,8 +11,7 @@ from typing import Any, Literal, TypedDict, get_args, get_type_hints
 import numpy as np
 
 from ..collection import Data
-from ..engines import Backend, Engine, EngineOptions, Precision, Reranker
-from ..engines.generator import Decoding
+from ..engines import Backend, Decoding, Engine, EngineOptions, Precision, Reranker
 from ..engines.kinds import honoured, open_engine, refuse_unhonoured
 from ..engines.python import open_object
 from ..errors import InputError, SteadyscoreError

@@ -12,7 +12,6 @@ the same scores.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import sys
@@ -20,22 +19,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import ModelError, StorageError
 from ...machine.disk import cache_folder, write_json
-from ...models.weights import weight_files
+from ...models.adapter import split_address
+from ...models.embedded import EMBEDDED, hub_folder, is_present, model_path
 from ...tasks import PASSAGE_RERANKING
 from ...terms import JsonObject, Prompt, PromptStyle
 from ...window import readout, set_windows
 from ...window.prompt import PromptText, prompt_text
 from .. import Engine, EngineOptions
 from ..http import Unusable
-
-if TYPE_CHECKING:
-    pass
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2, "quantised": 5e-2}
 """How far two ways to the same prompt may differ in score, by the precision of the less precise one."""
@@ -89,9 +86,7 @@ def subject_of(engine: Engine) -> str | None:
     if engine.endpoint is not None:
         return engine.name
     identity = engine.identity()
-    kind = str(identity.get("kind"))
-    weights = identity.get("weights") or (engine.reference and _signature(engine.reference))
-    return _subject(identity, weights, {"llamacpp": "llama_cpp"}.get(kind, kind))
+    return _subject(identity, identity.get("weights"), str(identity.get("kind")))
 
 
 def _subject(facts: JsonObject, weights: object, *libraries: str) -> str | None:
@@ -100,10 +95,16 @@ def _subject(facts: JsonObject, weights: object, *libraries: str) -> str | None:
     return ", ".join(f"{name} {value}" for name, value in known.items()) if all(versions) and weights else None
 
 
-def _signature(reference: str) -> str | None:
-    """Identity of weight files by name, size and time: enough to notice that they were replaced."""
-    files = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in weight_files(reference)]
-    return hashlib.blake2b(json.dumps(files).encode(), digest_size=8).hexdigest() if files else None
+def weight_files(reference: str) -> list[Path]:
+    """Weights of an hf address that are on this disk, the adapter's with them."""
+    base, adapter = split_address(reference.removeprefix("hf:"))
+    if base in EMBEDDED:
+        folder = model_path(base) if is_present(EMBEDDED[base]) else None
+    else:
+        folder = Path(base) if Path(base).exists() else hub_folder(base)
+    if folder is None or folder.suffix == ".gguf":
+        return [folder] if folder else []
+    return sorted(file for part in (folder, adapter) if part for file in part.glob("*.safetensors"))
 
 
 # -- parity
@@ -252,7 +253,7 @@ def check_sets(engine: Engine, model: Any) -> None:
     """Refuse a model whose set windows would not be sets."""
     import torch
 
-    from .precision import arithmetic
+    from .device import arithmetic
 
     # With an adapter that its identity does not name, as in training, the weights are others than it says.
     identity = engine.identity()

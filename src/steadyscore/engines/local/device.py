@@ -1,6 +1,8 @@
-"""What the machine gives a model: the device it runs on, and the memory of a forward pass.
+"""What the machine gives a model: the device it runs on, the precision of its arithmetic, and the memory of a forward pass.
 
-Where memory runs out, half the tokens share a pass from then on; what does not fit alone fails by name.
+Half precision is for the products of matrices. Rotations, norms, softmax, what is carried from layer to layer, and the grades are
+float32: they cost little, and most of the difference to float32's scores came from them. Where memory runs out, half the tokens
+share a pass from then on; what does not fit alone fails by name.
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ import logging
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, get_args
+
+import torch
 
 from ...errors import InputError
 from ...machine.threads import cores
+from .. import Precision
 
 T = TypeVar("T")
 
@@ -22,6 +28,10 @@ CPU_BUILD = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 
 log = logging.getLogger("steadyscore.engines")
 
+VARIABLE = "STEADYSCORE_DTYPE"
+"""Environment variable that says what `dtype=auto` is, for machines that are to score alike."""
+VOCABULARY_ROWS = 8192
+"""Rows of an output matrix in half precision that are made float32 at a time."""
 RAN_OUT = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)
 """How torch says it of a GPU, of this machine, and of a library of a GPU's."""
 
@@ -42,8 +52,6 @@ def device_of(asked: str | None) -> str:
 @cache
 def note_gpu_build() -> None:
     """Say, once in a process, that this torch is a build for GPUs on a machine without one."""
-    import torch
-
     versions = {"CUDA": torch.version.cuda, "ROCm": getattr(torch.version, "hip", None)}
     if build := next((f"{name} {version}" for name, version in versions.items() if version), None):
         log.warning(
@@ -54,21 +62,80 @@ def note_gpu_build() -> None:
 
 def share_threads(device: str) -> None:
     """No more threads than the process has cores: a container's share of time is less than the cores that torch counts."""
-    import torch
-
     if device == "cpu" and not os.environ.get("OMP_NUM_THREADS") and torch.get_num_threads() > cores():
         torch.set_num_threads(cores())
 
 
 def present() -> list[str]:
     """The devices of this machine, each under its kind and number."""
-    import torch
-
     names = ["cpu:0"]
     if torch.accelerator.is_available():
         kind = torch.accelerator.current_accelerator().type  # type: ignore[union-attr]
         names += [f"{kind}:{i}" for i in range(torch.accelerator.device_count())]
     return names
+
+
+# -- precision
+
+
+def precision_of(asked: Precision, device: str) -> Literal["float32", "bfloat16"]:
+    """The precision asked for; for `auto`, what `STEADYSCORE_DTYPE` says or else what suits the device."""
+    if asked == "auto":
+        named = os.environ.get(VARIABLE) or "auto"
+        if named not in get_args(Precision):
+            raise InputError(f"{VARIABLE} is {named!r}. Choose from: {', '.join(get_args(Precision))}.")
+        asked = named  # type: ignore[assignment]
+    if asked == "auto":
+        return "bfloat16" if computes_bfloat16(device) else "float32"
+    return asked
+
+
+def computes_bfloat16(device: str) -> bool:
+    """Whether a device multiplies matrices in bfloat16 by itself, instead of by way of float32."""
+    kind = torch.device(device).type
+    if kind == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if kind != "cpu":
+        return False
+    if hasattr(torch.cpu, "get_capabilities"):
+        can = torch.cpu.get_capabilities()
+        return any(can.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
+    tests = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
+    return any(test is not None and test() for test in tests)
+
+
+def carry_float32(model: Any) -> None:
+    """Have a model in half precision carry float32 from layer to layer while `arithmetic` is in force."""
+    model.get_input_embeddings().register_forward_hook(_widen)
+
+
+def _widen(module: Any, given: Any, states: torch.Tensor) -> torch.Tensor:
+    return states.float() if torch.is_autocast_enabled(states.device.type) else states
+
+
+def arithmetic(model: Any) -> AbstractContextManager[Any]:
+    """How a model's passes compute: one in half precision multiplies matrices in it and does the rest in float32."""
+    return torch.autocast(model.device.type, model.dtype) if model.dtype != torch.float32 else nullcontext()
+
+
+def in_precision(model: Any, precision: str) -> Any:
+    """A model's weights in this precision. LoRA's stay float32, and so do the frequencies of rotations."""
+    for name, weight in model.named_parameters():
+        if "lora_" not in name:
+            weight.data = weight.data.to(getattr(torch, precision))
+    return model
+
+
+def float32_product(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`states @ weight.T` in float32, a part of the rows at a time where they are kept in half precision."""
+    wide = states.float()
+    with torch.autocast(states.device.type, enabled=False):
+        if weight.dtype == torch.float32 or len(weight) <= VOCABULARY_ROWS:
+            return wide @ weight.float().T
+        return torch.cat([wide @ rows.float().T for rows in weight.split(VOCABULARY_ROWS)], -1)
+
+
+# -- memory
 
 
 class OutOfMemory(Exception):
@@ -115,7 +182,5 @@ def ran_out(fault: BaseException) -> bool:
 
 def _free() -> None:
     """Give back what the pass that failed still holds."""
-    import torch
-
     gc.collect()
     torch.cuda.empty_cache()

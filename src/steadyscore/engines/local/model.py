@@ -23,17 +23,23 @@ from transformers.utils import logging as transformers_logging
 
 from ...errors import ModelError
 from ...models.adapter import adapter_identity, attach, card_of, split_address
-from ...models.embedded import embedded_scorers
-from ...models.weights import locate, weights_digest
+from ...models.embedded import embedded_scorers, locate, weights_digest
 from ...terms import JsonObject, Prompt
 from ...window import set_windows
 from ...window.encoding import Encoder
 from ...window.readout import SlotLogits
-from .. import Capabilities, EngineOptions
-from ..generator import Ids, ReadingEngine
+from .. import Capabilities, EngineOptions, Ids, ReadingEngine
 from . import checks, windows
-from .device import Passes, device_of, share_threads
-from .precision import arithmetic, carry_float32, float32_product, in_precision, precision_of
+from .device import (
+    Passes,
+    arithmetic,
+    carry_float32,
+    device_of,
+    float32_product,
+    in_precision,
+    precision_of,
+    share_threads,
+)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

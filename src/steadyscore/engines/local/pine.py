@@ -25,8 +25,8 @@ from ...window.encoding import Encoder
 from ...window.prompt import Piece, PromptText
 from ...window.readout import SlotLogits
 from .. import Capabilities, Grader
+from .device import arithmetic
 from .model import TransformersEngine
-from .precision import arithmetic
 from .windows import FIXED_ROPES, rope_type, set_attention
 
 FAMILIES = ("llama", "qwen2", "qwen3")

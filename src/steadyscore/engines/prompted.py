@@ -12,17 +12,15 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import InputError, ModelError
-from .. import Address, EngineOptions
-from ..generator import prompts_behind
-from .heads import Score, load, strip_markup
+from ..errors import InputError, ModelError
+from . import Address, EngineOptions, prompts_behind
 
 if TYPE_CHECKING:
-    from ..local.model import TransformersEngine
+    from .local.model import TransformersEngine
 
 MOST_TOKENS = 8192
 """Of a prompt of a pointwise reranker."""
@@ -35,6 +33,10 @@ LIGHTON_TOKENS, LIGHTON_WRITTEN = 2048, 30
 RANKLLM = "You are RankLLM, an intelligent assistant that can rank passages based on their relevancy to the query"
 RANKGPT = "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query."
 
+Score = Callable[[str, Sequence[str]], list[float]]
+"""(query, texts) -> their scores."""
+Load = Callable[[str, str | None, EngineOptions], Score]
+"""(source, revision, options) -> what scores a pool."""
 Messages = list[dict[str, str]]
 Ask = Callable[[str, list[str]], Messages]
 OrderWindow = Callable[[str, list[str]], list[int]]
@@ -54,8 +56,11 @@ class Pointwise:
     after: tuple[str, ...]
     words: tuple[str, str]
     """What the model replies: no and yes."""
+    gives_share: bool = False
+    """Whether a score is P(yes) against P(no) and not the difference of their logits."""
 
 
+# Qwen3-Reranker: its grade mode is the model behind `hf:`, with our skeleton.
 QWEN3 = Pointwise(
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
     'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
@@ -65,7 +70,9 @@ QWEN3 = Pointwise(
     ],
     ("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",),
     ("no", "yes"),
+    gives_share=True,
 )
+# mxbai-rerank v2.
 MXBAI = Pointwise(
     "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n<|im_start|>user\n",
     lambda query, text: [f"query: {query}", "\n", f"document: {text}"],
@@ -80,20 +87,8 @@ MXBAI = Pointwise(
 )
 
 
-def qwen3_reranker(source: str, revision: str | None, options: EngineOptions) -> Score:
-    """Qwen3-Reranker: P(yes) against P(no), 8192 tokens. Its grade mode is the model behind `hf:`, with our skeleton."""
-    margins = two_tokens(open_causal(source, revision, options), QWEN3)
-    # Softmax over two logits is the logistic function of their difference.
-    return lambda query, texts: [float(1 / (1 + np.exp(-margin))) for margin in margins(query, texts)]
-
-
-def mxbai(source: str, revision: str | None, options: EngineOptions) -> Score:
-    """mxbai-rerank v2: the logit of "1" less that of "0", 8192 tokens."""
-    return two_tokens(open_causal(source, revision, options), MXBAI)
-
-
 def two_tokens(engine: TransformersEngine, how: Pointwise) -> Score:
-    """The second word's logit less the first's, as the next token."""
+    """The second word's logit less the first's, as the next token, or its share."""
     tokenizer = engine.encoder.tokenizer
 
     def encode(parts: Sequence[str]) -> list[int]:
@@ -107,16 +102,48 @@ def two_tokens(engine: TransformersEngine, how: Pointwise) -> Score:
         query = strip_markup(tokenizer, query)
         rows = [[*head, *encode(how.pieces(query, strip_markup(tokenizer, text)))[:room], *tail] for text in texts]
         readings = engine.grade_logits(prompts_behind(rows, [sides] * len(rows)))
-        return [float(reading.logits[0, 1] - reading.logits[0, 0]) for reading in readings]
+        margins = [float(reading.logits[0, 1] - reading.logits[0, 0]) for reading in readings]
+        # Softmax over two logits is the logistic function of their difference.
+        return [float(1 / (1 + np.exp(-margin))) for margin in margins] if how.gives_share else margins
 
     return score
+
+
+def load(auto: Any, source: str, revision: str | None, options: EngineOptions, **extra: Any) -> tuple[Any, Any]:
+    """A model and its tokenizer through one of transformers' auto classes, on the device the options name."""
+    import torch
+    from transformers import AutoTokenizer
+    from transformers.utils import logging
+
+    from .local.device import device_of
+
+    device = device_of(options.device)
+    logging.disable_progress_bar()
+    where = {"revision": revision, "trust_remote_code": options.trust_remote_code}
+    tokenizer = AutoTokenizer.from_pretrained(source, **where)
+    model = auto.from_pretrained(source, dtype=getattr(torch, options.dtype), use_safetensors=True, **where, **extra)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model.to(device).eval(), tokenizer
+
+
+def strip_markup(tokenizer: Any, text: str) -> str:
+    """Somebody's text without the tokenizer's markup, so that it cannot speak for the template."""
+    for markup in tokenizer.all_special_tokens:
+        text = text.replace(markup, " ")
+    return text
+
+
+def causal(how: Callable[[TransformersEngine], Score]) -> Load:
+    """A system on the local engine of a causal language model."""
+    return lambda source, revision, options: how(open_causal(source, revision, options))
 
 
 def open_causal(source: str, revision: str | None, options: EngineOptions) -> TransformersEngine:
     """The local engine of a system's model. Its identity is the system's."""
     from transformers import AutoModelForCausalLM
 
-    from ..local.model import TransformersEngine
+    from .local.model import TransformersEngine
 
     model, tokenizer = load(AutoModelForCausalLM, source, revision, options)
     tokenizer.chat_template = tokenizer.chat_template or "{{ messages }}"  # of a pointwise prompt, which needs none
@@ -126,9 +153,9 @@ def open_causal(source: str, revision: str | None, options: EngineOptions) -> Tr
 # -- the order of a window
 
 
-def rank_zephyr(source: str, revision: str | None, options: EngineOptions) -> Score:
+def rank_zephyr(engine: TransformersEngine) -> Score:
     """RankZephyr: one turn, numbered passages, a generated `[2] > [1] > ...`."""
-    return sliding(written_order(open_causal(source, revision, options), single_turn_prompt))
+    return sliding(written_order(engine, single_turn_prompt))
 
 
 def rank_gpt(source: str, revision: str | None, options: EngineOptions) -> Score:
@@ -139,18 +166,11 @@ def rank_gpt(source: str, revision: str | None, options: EngineOptions) -> Score
     return sliding(written_order(open_causal(source, revision, options), conversation_prompt))
 
 
-def lighton(source: str, revision: str | None, options: EngineOptions) -> Score:
-    """LightOn-rerank LW: windows of four, stride two; an answer that does not order the whole window leaves it as it was."""
-    return _lighton(source, revision, options, thought="")
+def lighton(engine: TransformersEngine, thought: str = "") -> Score:
+    """LightOn-rerank LW: windows of four, stride two; an answer that does not order the whole window leaves it as it was.
 
-
-def lighton_4b(source: str, revision: str | None, options: EngineOptions) -> Score:
-    """The largest of them thinks, unless its answer begins behind an empty thought."""
-    return _lighton(source, revision, options, thought="<think>\n\n</think>\n\n")
-
-
-def _lighton(source: str, revision: str | None, options: EngineOptions, thought: str) -> Score:
-    engine = open_causal(source, revision, options)
+    One that thinks unless its answer begins behind an empty thought is given that `thought`.
+    """
     tokenizer = engine.encoder.tokenizer
 
     def order(query: str, texts: list[str]) -> list[int]:
@@ -170,16 +190,15 @@ def lighton_prompt(query: str, texts: Sequence[str]) -> str:
     return f"<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
 
 
-def first_token(source: str, revision: str | None, options: EngineOptions) -> Score:
+def first_token(engine: TransformersEngine) -> Score:
     """FIRST (Reddy et al. 2024): letters for names, and the order of their logits as the first one would be written."""
-    engine = open_causal(source, revision, options)
     tokenizer = engine.encoder.tokenizer
     bracket = tokenizer.encode("[", add_special_tokens=False)
 
     def order(query: str, texts: list[str]) -> list[int]:
         names = [tokenizer.encode("[" + chr(ord("A") + i), add_special_tokens=False)[len(bracket) :] for i in range(len(texts))]
         if any(len(name) != 1 for name in names):
-            raise ModelError(f"the tokenizer of {source} does not write [A as a bracket and a letter.")
+            raise ModelError(f"the tokenizer of {engine.name} does not write [A as a bracket and a letter.")
         ids = fit_window(engine, letter_prompt, query, texts)
         [reading] = engine.grade_logits(prompts_behind([[*ids, *bracket]], [tuple(name[0] for name in names)]))
         return sorted(range(len(texts)), key=lambda i: (-reading.logits[0, i], i))
@@ -296,7 +315,7 @@ def fit_window(engine: TransformersEngine, ask: Ask, query: str, texts: list[str
 
 
 def _hosted(address: str, options: EngineOptions) -> Callable[[Messages], str]:
-    from ..chat import open_openai, written_text
+    from .chat import open_openai, written_text
 
     engine = open_openai(Address("openai", "", address.removeprefix("openai:")), options)
 
