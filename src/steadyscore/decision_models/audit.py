@@ -26,11 +26,10 @@ from ..terms import Failure, JsonObject
 from ..window.prompt import CHARS_PER_TOKEN
 from .cases import Case, find_file, read_case, read_rows
 from .engine import SHAPES, DecisionModel
-from .measures import SHARES, Shown
+from .measures import AS_GIVEN, SHARES, Asked, Shown, measure_state
 from .presentations import AS_GIVEN as NO_CHANGE
 from .presentations import CHANNELS, CasePresentation, irrelevance, presentations, put_back, show
-from .result import DecisionAudit, is_decision_measure, load_decision_run, measure_state
-from .run import AS_GIVEN, Asked, DecisionRun
+from .result import DecisionAudit, DecisionRun, is_decision_measure, load_decision_run
 
 REPEATS = 2
 """Identical requests beside the others, and as many alone: the noise floor."""

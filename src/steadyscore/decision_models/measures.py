@@ -40,8 +40,12 @@ SHARES = ("choice_flip", "score_crossing", "noul_move", "noul_crossing", "accura
 BINS = 10
 """Of the calibration error."""
 
+AS_GIVEN = "as_given"
+"""The channel of the presentation of the file."""
 Shown = tuple[CasePresentation, Sequence[Answer]]
 """A presentation and its answers, put back into the order of the file."""
+Asked = list[tuple[str, Shown]]
+"""Every presentation of a state by its channel, the one of the file first."""
 
 
 def instability(case: Case, shown: Sequence[Shown], channel: str) -> dict[str, float]:
@@ -153,7 +157,10 @@ def stack(rows: Sequence[Mapping[str, float]]) -> dict[str, Array]:
     return {name: values for name, values in columns.items() if not np.isnan(values).all()}
 
 
-def measure_case(case: Case, shown: Mapping[str, Sequence[Shown]], given: Shown) -> dict[str, float]:
-    """Every measure of one state, of its presentations by channel (noise included) beside the one of the file."""
-    channels = [instability(case, [given, *others], channel) for channel, others in shown.items() if others]
-    return {name: value for part in [quality(case, given[1]), *channels] for name, value in part.items()}
+def measure_state(case: Case, asked: Asked) -> dict[str, float]:
+    """`measure.channel` -> its value, of one state: its presentations by channel (noise included) beside the one of the file."""
+    given = asked[0][1]
+    measured = quality(case, given[1])
+    for channel in dict.fromkeys(channel for channel, _ in asked[1:]):
+        measured |= instability(case, [given, *(shown for one, shown in asked[1:] if one == channel)], channel)
+    return measured

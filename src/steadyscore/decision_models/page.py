@@ -14,9 +14,8 @@ from ..machine.places import Place
 from ..report import templating
 from ..results.table import Table
 from .cases import Case
-from .measures import MEANINGS, Shown, decided_answer, words
+from .measures import MEANINGS, Asked, Shown, decided_answer, words
 from .presentations import CHANNELS, show
-from .run import Asked
 
 LONGEST = 280
 """Characters shown of a candidate."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..window.presentation import permutations
-from .cases import Case
-from .pool import with_value
+from .cases import Case, with_value
 from .questions import Answer, Choice, Question, Score, State
 
 Channel = Literal["candidates", "options", "levels", "questions"]

@@ -18,10 +18,8 @@ from ..tasks import TASKS
 from ..window.prompt import collapse
 from .cases import read_rows
 from .openai_shape import DecisionsAnswer, DecisionsRequest
-from .order import DecisionOrder
-from .questions import Refusal, Usage
-from .questions import Response as Answers
-from .serving import AnsweredQuestion, answer_request, can_answer, count_windows, mean_answers, order_answer
+from .serving import AnsweredQuestion, answer_request, can_answer, count_windows, order_answer
+from .shape import DecisionOrder
 from .system_one import SystemOneAnswer, SystemOneRequest
 
 MEMBERS, MEMBER_CHARS = 4, 300
@@ -56,13 +54,12 @@ async def answer_questions(
     runner.check_permutations(order.permutations)
     windows = count_windows(runner.service, model, asked, order)
 
-    def work(admission: Admission) -> list[AnsweredQuestion | Refusal]:
+    def work(admission: Admission) -> list[AnsweredQuestion | None]:
         return answer_request(runner.service, model, admission, asked, order, refuse_long=body.refuses_long)
 
     answered, usage = await runner.run(request, model, len(asked.questions), windows, work)
-    answers = Answers(model.name, mean_answers(answered), Usage(usage.total_tokens))
-    told = None if body.order is None else order_answer(model, asked.questions, answered, order)
-    return body.answer(asked.questions, answers, told)
+    told = {} if body.order is None else {"order": order_answer(model, asked.questions, answered, order)}
+    return body.answer(asked, [None if each is None else each.mean for each in answered], usage.total_tokens, **told)
 
 
 # -- examples
