@@ -11,8 +11,7 @@ from starlette.exceptions import HTTPException
 
 from ..collection import open_collection
 from ..serve.batcher import Admission
-from ..serve.routes import StrictRoute
-from ..serve.runner import RequestRunner, Runner
+from ..serve.routes import RequestRunner, Runner, StrictRoute
 from ..serve.shapes import problems
 from ..tasks import TASKS
 from ..window.prompt import collapse

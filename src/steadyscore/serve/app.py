@@ -24,7 +24,6 @@ from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, Timed
 from .middleware import RequestMiddleware, open_paths
 from .monitor import Monitor
 from .operations import Metrics, log_fault
-from .runner import RequestRunner
 from .service import Service
 from .settings import Limits, ServerSettings
 from .shapes import Problem
@@ -63,7 +62,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 def create_app(service: Service, settings: ServerSettings, metrics: Metrics, more: Sequence[APIRouter] = ()) -> FastAPI:
     """The application, with the routes of later packages in `more`."""
     monitor = Monitor(service, metrics, settings.monitor_share)
-    runner = RequestRunner(service, metrics, monitor, dict(settings.aliases), settings.any_model)
+    runner = routes.RequestRunner(service, metrics, monitor, dict(settings.aliases), settings.any_model)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
