@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..engines import EngineOptions, Price
@@ -164,8 +164,7 @@ class DecisionPlan:
     cost: float | None = None
 
     def to_json(self) -> JsonObject:
-        counts = {"states": self.states, "requests": self.requests, "questions": self.questions, "tokens": self.tokens}
-        return counts | ({} if self.cost is None else {"cost": self.cost})
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
         money = "" if self.cost is None else f", cost {self.cost:.2f}"

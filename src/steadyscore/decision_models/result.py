@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from .. import __version__
 from ..errors import DamagedFile, InputError
 from ..machine.checksums import record_state
 from ..machine.disk import is_there, read_json, write_record
+from ..machine.extras import check_installed
 from ..machine.names import short_repr
 from ..machine.places import Place, parse_place
 from ..machine.schemas import read_as
+from ..report import templating
 from ..results.figure import Figure, beside_floor, mean_figure
 from ..results.notes import answer_remarks, saved_line, stop_note
 from ..results.render import Printed
@@ -33,8 +36,20 @@ from ..runs.requests import check_same_command
 from ..runs.versions import versions
 from ..terms import Array, Failure, JsonObject
 from .cases import Case, read_case
-from .measures import AS_GIVEN, CALIBRATION, INSTABILITIES, NOISE, QUALITIES, Asked, calibration_error, measure_state, stack
-from .page import DecisionsSection, find_example, write_decisions_page
+from .measures import (
+    AS_GIVEN,
+    CALIBRATION,
+    INSTABILITIES,
+    MEANINGS,
+    NOISE,
+    QUALITIES,
+    Asked,
+    TwoStates,
+    calibration_error,
+    find_example,
+    measure_state,
+    stack,
+)
 from .presentations import CHANNELS, CasePresentation, Channel, irrelevance
 from .questions import Answer
 
@@ -187,6 +202,11 @@ class DecisionAudit(Printed):
         return self.figures[measure]
 
     @property
+    def example(self) -> TwoStates | None:
+        """The state and presentation under which most decisions are others than in the file; None where none is."""
+        return find_example(self.cases, self.asked)
+
+    @property
     def channels(self) -> dict[str, str]:
         """What each channel was changed in, or why it cannot matter."""
         return {channel: self._describe_channel(channel) for channel in CHANNELS}
@@ -261,8 +281,7 @@ def is_decision_measure(name: str) -> bool:
 
 def write_decisions_report(audits: Sequence[DecisionAudit], folder: Place) -> Place:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
-    sections = [
-        DecisionsSection(audit.tables()[0], find_example(audit.cases, audit.asked), audit.channels, len(audit.failed))
-        for audit in audits
-    ]
-    return write_decisions_page(sections, folder)
+    if not audits:
+        raise InputError("no audit of decisions was given to report. Name at least one folder.")
+    check_installed("The report page", "jinja2")
+    return templating.write_page("decisions", folder, {"version": __version__, "meanings": MEANINGS, "audits": audits})

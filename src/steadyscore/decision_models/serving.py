@@ -22,7 +22,7 @@ from ..engines import Engine
 from ..engines.generator import prompts_behind
 from ..errors import InputError, ModelError
 from ..serve.batcher import Admission, batched_backend
-from ..serve.service import Model, Service
+from ..serve.service import Model, Presentations, Service
 from ..terms import GRADES, Array, Instance, Prompt
 from ..window.encoding import Encoder
 from ..window.presentation import permutations
@@ -178,12 +178,7 @@ def _read_windows(
 ) -> list[AnsweredQuestion | None]:
     """`score` questions answered by the grades of the shared window that the model was trained or prompted for."""
     instance, about = window_request(service, request, order)
-    n = len(instance.pool)
-    orders = (
-        permutations(n, order.permutations, seed=order.seed, query_id=instance.query)
-        if order.permutations > 1
-        else np.arange(n)[None]
-    )
+    orders = Presentations(order.permutations, order.seed).orders(instance)
     graded = replace(model, first_stage=None)  # levels are the scorer's own: a rank in the state has none
     scored = service.score_orders(graded, admission, instance, orders, order.width)
     if scored.grades is None:
