@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,6 +75,8 @@ class Case:
     """Per question where its decision turns: a probability of yes, an expected level; NaN for a choice, which has none."""
     fixed: frozenset[str] = frozenset()
     """Questions whose options or levels keep their order."""
+    row: JsonObject = field(default_factory=dict, compare=False)
+    """All of this as the file has it."""
 
     @property
     def candidates(self) -> list[Any]:
@@ -87,26 +89,24 @@ def find_file(file: str | Path) -> Path:
     return EMBEDDED[str(file)] if str(file) in EMBEDDED and not Path(file).exists() else Path(file)
 
 
-def read_rows(file: str | Path) -> list[dict[str, Any]]:
-    """The states of a decisions file as objects that each hold all of their fields; all mistakes at once."""
-    rows = _parse(find_file(file))
+def read_cases(file: str | Path) -> list[Case]:
+    """The states of a decisions file; all mistakes at once."""
+    cases: dict[str, Case] = {}
     mistakes: list[str] = []
-    seen: set[str] = set()
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(_parse(find_file(file)), 1):
         if not isinstance(row, dict):
             mistakes.append(f"{file}, state {number}: give an object.")
             continue
         row.setdefault("id", str(number))
         case, refused = _read(row)
         mistakes += [f"{file}, state {row['id']}: {mistake}" for mistake in refused]
-        if case is not None and case.id in seen:
+        if case is not None and cases.setdefault(case.id, case) is not case:
             mistakes.append(f"{file}, state {case.id}: the id stands more than once.")
-        seen.add(str(row["id"]))
-    if not rows:
+    if not (cases or mistakes):
         mistakes.append(f"{file} holds no state. Write one JSON object a line.")
     if mistakes:
         raise InputError(mistakes)
-    return rows
+    return list(cases.values())
 
 
 def _parse(file: Path) -> list[Any]:
@@ -133,7 +133,7 @@ def _parse_lines(file: Path, content: bytes) -> list[Any]:
     return [row for _, row in numbered]
 
 
-def read_case(row: Mapping[str, Any]) -> Case:
+def read_case(row: JsonObject) -> Case:
     """One state with its questions; all mistakes at once."""
     case, mistakes = _read(row)
     if case is None or mistakes:
@@ -141,7 +141,7 @@ def read_case(row: Mapping[str, Any]) -> Case:
     return case
 
 
-def _read(row: Mapping[str, Any]) -> tuple[Case | None, list[str]]:
+def _read(row: JsonObject) -> tuple[Case | None, list[str]]:
     try:
         given = CaseShape.model_validate(row)
     except ValidationError as error:
@@ -157,7 +157,7 @@ def _read(row: Mapping[str, Any]) -> tuple[Case | None, list[str]]:
     golds = tuple(_read_gold(question, gold.get(question.id or ""), mistakes) for question in questions)
     lines = tuple(_read_cutoff(question, cutoffs.get(question.id or ""), mistakes) for question in questions)
     state = State(given.state, given.instructions)
-    return Case(str(given.id), state, questions, path, golds, lines, frozenset(fixed)), mistakes
+    return Case(str(given.id), state, questions, path, golds, lines, frozenset(fixed), row), mistakes
 
 
 def _read_path(given: str, content: Any, mistakes: list[str]) -> Steps | None:

@@ -31,7 +31,7 @@ from .questions import (
     State,
     place_among,
 )
-from .shape import DecisionOrder, DecisionOrderAnswer, Given, Shape, UnusableAnswer, other_outcomes
+from .shape import DecisionOrder, DecisionOrderAnswer, Shape, UnusableAnswer, other_outcomes
 
 MOST_QUESTIONS = 400
 """What OpenAI takes in a request, and we do."""
@@ -287,7 +287,7 @@ def is_messages(content: object) -> bool:
     )
 
 
-def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[Given]:
+def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[object]:
     """Answers by the name of their question, or by its place where it has none; a single answer may be without its name."""
     given = body.get("answers")
     if not isinstance(given, list) or len(given) != len(questions):
@@ -297,8 +297,8 @@ def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[Given]:
     named = {name: answer for name, answer in zip(names, given, strict=True) if isinstance(name, str)}
     if len(given) > 1:
         placed = [answer if name is None else None for name, answer in zip(names, given, strict=True)]
-        return [Given(p if q.id is None else named.get(q.id)) for q, p in zip(questions, placed, strict=True)]
-    return [Given(given[0] if names[0] in (None, questions[0].id) else None)]
+        return [p if q.id is None else named.get(q.id) for q, p in zip(questions, placed, strict=True)]
+    return given if names[0] in (None, questions[0].id) else [None]
 
 
 def _read_outcomes(question: Question, answer: JsonObject) -> list[object]:

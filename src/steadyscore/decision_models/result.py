@@ -112,7 +112,7 @@ class DecisionRun:
         except (FileNotFoundError, DamagedFile):
             return False
 
-    def write(self, number: int, row: JsonObject, asked: Asked) -> None:
+    def write(self, number: int, case: Case, asked: Asked) -> None:
         entries = [
             {
                 "channel": channel,
@@ -121,7 +121,7 @@ class DecisionRun:
             }
             for channel, (presentation, answers) in asked
         ]
-        write_record(self._file(number), {"state": row, "asked": entries})
+        write_record(self._file(number), {"state": case.row, "asked": entries})
 
     def read(self) -> list[tuple[Case, Asked]]:
         """Every state that was answered, in the order of the file."""

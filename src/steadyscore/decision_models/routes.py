@@ -15,7 +15,7 @@ from ..serve.routes import RequestRunner, Runner, StrictRoute
 from ..serve.shapes import problems
 from ..tasks import TASKS
 from ..window.prompt import collapse
-from .cases import read_rows
+from .cases import read_cases
 from .openai_shape import DecisionsAnswer, DecisionsRequest
 from .serving import AnsweredQuestion, answer_request, can_answer, count_windows, order_answer
 from .shape import DecisionOrder
@@ -86,7 +86,7 @@ def decision_examples() -> list[DecisionExample]:
     }
     state = {"query": collapse(passages.query), "candidates": members}
     offered = [DecisionExample(name="passages: each graded", state=state, pool="$.candidates", question=graded, threshold=1.5)]
-    ticket = read_rows("tickets")[0]
+    ticket = read_cases("tickets")[0].row
     for name, question in ticket["questions"].items():
         if question["type"] in ("choice", "score"):
             offered.append(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -25,14 +24,6 @@ SLACK = 1e-2
 
 class UnusableAnswer(ValueError):
     """An answer of a decision model that does not answer what was asked; every question without one is named."""
-
-
-class Given(NamedTuple):
-    """What a server answered to one question."""
-
-    answer: object
-    """None where there is none."""
-    diagnostics: JsonObject = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +44,8 @@ class Shape:
     """A question without its kind and its name."""
     wrap: Callable[[Request, Sequence[JsonObject]], JsonObject]
     """The request around its written questions."""
-    unwrap: Callable[[Sequence[Question], JsonObject], Sequence[Given]]
-    """What was answered to each question."""
+    unwrap: Callable[[Sequence[Question], JsonObject], Sequence[object]]
+    """What was answered to each question, with the `label_mass` where a server tells it; None where there is no answer."""
     read_outcomes: Callable[[Question, JsonObject], Sequence[object]]
     """What an answer gives as the probability of each outcome of the question, in its order; none where only yes is told."""
 
@@ -69,21 +60,21 @@ class Shape:
         """The answers to these questions; `UnusableAnswer` where one is missing or is not a distribution over its outcomes."""
         answers: list[Answer | None] = []
         mistakes: list[str] = []
-        for number, (question, given) in enumerate(zip(questions, self.unwrap(questions, as_object(body)), strict=True), 1):
+        for number, (question, answer) in enumerate(zip(questions, self.unwrap(questions, as_object(body)), strict=True), 1):
             what = f"question {question.id or number}"
-            if given.answer is None:
+            if answer is None:
                 mistakes.append(f"{what} was not answered")
                 continue
             try:
-                answers.append(self._read_answer(question, given))
+                answers.append(self._read_answer(question, answer))
             except UnusableAnswer as odd:
                 mistakes.append(f"{what}: {odd}")
         if mistakes:
             raise UnusableAnswer("; ".join(mistakes))
         return answers
 
-    def _read_answer(self, question: Question, given: Given) -> Answer | None:
-        answer, kind = given.answer, self.kinds[question.kind]
+    def _read_answer(self, question: Question, answer: object) -> Answer | None:
+        kind = self.kinds[question.kind]
         if not isinstance(answer, dict):
             raise UnusableAnswer("the answer is not an object")
         if answer.get("type") == "refusal":
@@ -95,7 +86,7 @@ class Shape:
         else:
             yes = _read_probability(answer.get(self.yes), self.yes)
             read = Answer((yes, 1 - yes))
-        mass = given.diagnostics.get("label_mass")
+        mass = answer.get("label_mass")
         return read if mass is None else replace(read, label_mass=_read_probability(mass, "label_mass"))
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..machine.schemas import Closed, Json, Key, Words, refuse_more_keys
 from ..terms import JsonObject
 from .questions import MOST_LEVELS, MOST_OPTIONS, Answer, Choice, Level, Noul, Option, Question, Request, Score, State
-from .shape import DecisionOrder, DecisionOrderAnswer, Given, Shape, UnusableAnswer, as_object, other_outcomes
+from .shape import DecisionOrder, DecisionOrderAnswer, Shape, UnusableAnswer, as_object, other_outcomes
 
 MOST_QUESTIONS = 64
 """What vLLM takes in a request, and we do."""
@@ -184,17 +184,18 @@ def _wrap(request: Request, written: Sequence[JsonObject]) -> JsonObject:
     return {"state": state.content, **instructions, "questions": dict(zip(keys(request.questions), written, strict=True))}
 
 
-def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[Given]:
+def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[object]:
     answers, told = body.get("answers"), as_object(body.get("diagnostics"))
     if not isinstance(answers, dict):
         raise UnusableAnswer("the answer has no map of answers")
-    given = []
-    for key, question in zip(keys(questions), questions, strict=True):
+
+    def given(key: str, question: Question) -> object:
+        """Some servers leave the type out: it is that of the question."""
         answer = answers.get(key)
-        if isinstance(answer, dict):  # some servers leave the type out: it is that of the question
-            answer = {"type": question.kind, **answer}
-        given.append(Given(answer, as_object(told.get(key))))
-    return given
+        mass = as_object(told.get(key)).get("label_mass")
+        return {"type": question.kind, **answer, "label_mass": mass} if isinstance(answer, dict) else answer
+
+    return [given(key, question) for key, question in zip(keys(questions), questions, strict=True)]
 
 
 def _read_outcomes(question: Question, answer: JsonObject) -> list[object]:

@@ -22,7 +22,6 @@ from ..machine.schemas import SURROGATE, mistakes_of, place_of, words_of
 from . import operations, routes
 from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
 from .middleware import RequestMiddleware, open_paths
-from .monitor import Monitor
 from .operations import Metrics, log_fault
 from .service import Service
 from .settings import Limits, ServerSettings
@@ -61,8 +60,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 def create_app(service: Service, settings: ServerSettings, metrics: Metrics, more: Sequence[APIRouter] = ()) -> FastAPI:
     """The application, with the routes of later packages in `more`."""
-    monitor = Monitor(service, metrics, settings.monitor_share)
-    runner = routes.RequestRunner(service, metrics, monitor, dict(settings.aliases), settings.any_model)
+    runner = routes.RequestRunner(service, metrics, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -70,7 +68,7 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics, mor
         yield
         warming.cancel()
         await asyncio.gather(warming, return_exceptions=True)
-        monitor.close()
+        runner.monitor.close()
         service.close()
         runner.executor.shutdown(wait=True)
 

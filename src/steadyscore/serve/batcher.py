@@ -98,8 +98,8 @@ class Batcher:
         """Windows of the requests in flight, by model."""
         self._rates: dict[str, float] = {}
         """Windows per second of one worker, by model, smoothed over passes."""
-        self._jobs: list[Job] = []
-        """With windows that wait, in the order of their turns."""
+        self.jobs: list[Job] = []
+        """With windows that no worker has taken yet, in the order of their turns."""
         self._passes: list[Pass] = []
         """Those that run."""
         self._changed = threading.Condition()
@@ -144,16 +144,6 @@ class Batcher:
             return self._reserved.total()
 
     @property
-    def waiting(self) -> int:
-        """Requests with windows that no worker has taken yet."""
-        with self._changed:
-            return len(self._jobs)
-
-    @property
-    def idle(self) -> bool:
-        return not self.in_flight
-
-    @property
     def alive(self) -> bool:
         return all(worker.is_alive() for worker in self._workers) and not self._closing
 
@@ -191,7 +181,7 @@ class Batcher:
             if begins_beside_others and self.tokens + job.tokens > QUEUE_PASSES * self.limits.window_tokens:
                 raise Busy(self.retry_after())
             self.tokens += job.tokens
-            self._jobs.append(job)
+            self.jobs.append(job)
             self._changed.notify_all()
         try:
             results = job.future.result(timeout=max(0.0, admission.deadline - time.monotonic()))
@@ -234,11 +224,11 @@ class Batcher:
         running = [each.windows[0][0] for each in self._passes]
         if only_small and (self.free or not any(job.is_large for job in running)):
             return []
-        self._jobs = [job for job in self._jobs if job.is_wanted]
+        self.jobs = [job for job in self.jobs if job.is_wanted]
         busy_keys = {job.exclusive_key for job in running} - {None}
-        ready = [job for job in self._jobs if job.exclusive_key not in busy_keys and not (only_small and job.is_large)]
+        ready = [job for job in self.jobs if job.exclusive_key not in busy_keys and not (only_small and job.is_large)]
         turns = deque(job for job in ready if job.lane == ready[0].lane)
-        others = [job for job in self._jobs if job not in turns]
+        others = [job for job in self.jobs if job not in turns]
         waiting = sum(len(job.items) - job.next_item for job in turns)
         share = waiting if ready and ready[0].exclusive_key is not None else -(-waiting // max(1, self.free))
         windows, parts = list[tuple[Job, int]](), dict[int, int]()
@@ -251,7 +241,7 @@ class Batcher:
             job.next_item += 1
             if job.next_item < len(job.items):
                 turns.append(job)
-        self._jobs = others + list(turns)  # another lane's turn comes first in the next pass
+        self.jobs = others + list(turns)  # another lane's turn comes first in the next pass
         return windows
 
     def _run(self, current: Pass) -> None:

@@ -19,10 +19,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .operations import Metrics, log, log_fault
+from .operations import FILES, Metrics, log, log_fault
 from .settings import ServerSettings, host_name, known_hosts
 
-OPEN_PATHS = frozenset({"/", "/health", "/ready", "/openapi.json", "/explorer.css", "/explorer.js", "/explorer.decisions.js"})
+OPEN_PATHS = frozenset({"/health", "/ready", "/openapi.json", *FILES})
 """Paths that need no token: they give no data and start no work."""
 PROBE_PATHS = frozenset({"/health", "/ready"})
 """Paths for any host: health checks call a server by its address."""

@@ -55,7 +55,7 @@ class Monitor:
 
     def _watch(self) -> None:
         while not self._stop.wait(self.pause):
-            if self._samples and self.service.batcher.idle:
+            if self._samples and not self.service.batcher.in_flight:
                 sample = self._samples.popleft()
                 try:
                     self.check(sample)

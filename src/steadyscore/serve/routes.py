@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -41,6 +41,7 @@ from .rerank_shapes import (
     UnionRequest,
 )
 from .service import Model, PoolAudit, Presentations, ScoredPool, Service
+from .settings import ServerSettings
 from .shapes import (
     AuditAnswer,
     AuditRequest,
@@ -62,16 +63,10 @@ POLL = 0.25
 class RequestRunner:
     """Takes scoring requests from their shape to scores: model, limits, admission, a thread, the metrics."""
 
-    def __init__(
-        self,
-        service: Service,
-        metrics: Metrics,
-        monitor: Monitor,
-        aliases: Mapping[str, str] | None = None,
-        any_model: bool = False,
-    ):
-        self.aliases, self.any_model = aliases or {}, any_model
-        self.service, self.limits, self.metrics, self.monitor = service, service.limits, metrics, monitor
+    def __init__(self, service: Service, metrics: Metrics, settings: ServerSettings):
+        self.aliases, self.any_model = dict(settings.aliases), settings.any_model
+        self.service, self.limits, self.metrics = service, service.limits, metrics
+        self.monitor = Monitor(service, metrics, settings.monitor_share)
         self.executor = ThreadPoolExecutor(self.limits.requests, thread_name_prefix="request")
 
     def find_model(self, name: str | None) -> Model:
@@ -86,8 +81,8 @@ class RequestRunner:
 
     def read_pool(self, query: str, documents: Sequence[str | Document]) -> Instance:
         """The request as an instance within the limits."""
-        facts = [(d, None, None) if isinstance(d, str) else (d.text, d.title, d.rank) for d in documents]
-        return self.service.read_pool(query, *map(list, zip(*facts, strict=True)))
+        listed = [Document(text=d) if isinstance(d, str) else d for d in documents]
+        return self.service.read_pool(query, [d.text for d in listed], [d.title for d in listed], [d.rank for d in listed])
 
     def read(
         self, name: str | None, query: str, documents: Sequence[str | Document], instruction: str | None = None

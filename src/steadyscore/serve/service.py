@@ -42,7 +42,6 @@ class Model:
     """A scorer under the name that requests call it by."""
 
     name: str
-    address: str
     backend: Grader | Reranker
     task: Task
     settings: Settings
@@ -121,7 +120,6 @@ def open_model(
     fitted = (card and card.cutoff) or CardCutoff()
     model = Model(
         name,
-        address,
         backend,
         TASKS[asked.task or (card.task if card else "passage_reranking")],
         _settings(asked, card.settings if card else {}, is_whole=isinstance(backend, Reranker)),
