@@ -15,8 +15,17 @@ from steadyscore.engines import Capabilities, Engine, EngineOptions, Grader
 from steadyscore.engines.local.shared import SharedBases
 from steadyscore.errors import InputError
 from steadyscore.scoring.scorer import Scorer, Settings
-from steadyscore.serve.batcher import QUEUE_PASSES, Batcher, Busy, ClientDisconnected, ShuttingDown, TimedOut, batched_backend
-from steadyscore.serve.passes import SMALL_TOKENS, check_wanted
+from steadyscore.serve.batcher import (
+    QUEUE_PASSES,
+    SMALL_TOKENS,
+    Batcher,
+    Busy,
+    ClientDisconnected,
+    ShuttingDown,
+    TimedOut,
+    batched_backend,
+    check_wanted,
+)
 from steadyscore.serve.service import instance_of
 from steadyscore.serve.settings import Limits
 from steadyscore.tasks import TASKS

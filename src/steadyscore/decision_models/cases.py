@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,7 +75,7 @@ class Case:
     """Per question where its decision turns: a probability of yes, an expected level; NaN for a choice, which has none."""
     fixed: frozenset[str] = frozenset()
     """Questions whose options or levels keep their order."""
-    row: JsonObject = field(default_factory=dict, compare=False)
+    row: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """All of this as the file has it."""
 
     @property
@@ -133,7 +133,7 @@ def _parse_lines(file: Path, content: bytes) -> list[Any]:
     return [row for _, row in numbered]
 
 
-def read_case(row: JsonObject) -> Case:
+def read_case(row: Mapping[str, Any]) -> Case:
     """One state with its questions; all mistakes at once."""
     case, mistakes = _read(row)
     if case is None or mistakes:
@@ -141,7 +141,7 @@ def read_case(row: JsonObject) -> Case:
     return case
 
 
-def _read(row: JsonObject) -> tuple[Case | None, list[str]]:
+def _read(row: Mapping[str, Any]) -> tuple[Case | None, list[str]]:
     try:
         given = CaseShape.model_validate(row)
     except ValidationError as error:

@@ -31,7 +31,7 @@ from .questions import (
     State,
     place_among,
 )
-from .shape import DecisionOrder, DecisionOrderAnswer, Shape, UnusableAnswer, other_outcomes
+from .shape import DecisionOrder, DecisionOrderAnswer, Shape, UnusableAnswer, as_object, other_outcomes
 
 MOST_QUESTIONS = 400
 """What OpenAI takes in a request, and we do."""
@@ -308,7 +308,7 @@ def _read_outcomes(question: Question, answer: JsonObject) -> list[object]:
     labels = [level.label for level in question.levels] if isinstance(question, Score) else []
     names = range(len(labels)) if isinstance(question, Score) else [option.value for option in question.options]
     given = answer.get("probabilities")
-    entries = [entry for entry in given if isinstance(entry, dict)] if isinstance(given, list) else []
+    entries = [as_object(entry) for entry in given] if isinstance(given, list) else []
     by_place = {place_among(entry.get("value"), names): entry for entry in entries}
     is_other = any((by_place[place].get("label") or label) != label for place, label in enumerate(labels) if place in by_place)
     if len(entries) != len(names) or by_place.keys() != set(range(len(names))) or is_other:

@@ -91,15 +91,9 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics, mor
     app.add_exception_handler(HTTPException, refuse_http)
     app.add_exception_handler(RequestValidationError, refuse_body)
     app.openapi = cache(partial(specification, app, settings))  # type: ignore[method-assign]
-    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=counted_paths(more))
+    counted = {route.path for route in app.routes if isinstance(route, APIRoute) and route.include_in_schema}
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=counted | operations.FILES.keys())
     return app
-
-
-def counted_paths(more: Sequence[APIRouter]) -> frozenset[str]:
-    """Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
-    routers = (routes.router, operations.router, operations.probes, *more)
-    counted = [route for router in routers for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema]
-    return frozenset(operations.FILES) | {route.path for route in counted}
 
 
 async def warm_up(service: Service, executor: Executor) -> None:

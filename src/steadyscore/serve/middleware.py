@@ -11,7 +11,7 @@ import hmac
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -71,7 +71,9 @@ def open_paths(settings: ServerSettings) -> frozenset[str]:
 
 
 class RequestMiddleware:
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, routes: frozenset[str]):
+    """Around the whole application; `routes` are named by the metrics and the log, so that a client cannot add to them."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, routes: Collection[str]):
         self.app, self.settings, self.metrics, self.routes = app, settings, metrics, routes
         self.hosts = known_hosts(settings)
 
