@@ -91,8 +91,10 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics, mor
     app.add_exception_handler(HTTPException, refuse_http)
     app.add_exception_handler(RequestValidationError, refuse_body)
     app.openapi = cache(partial(specification, app, settings))  # type: ignore[method-assign]
-    counted = {route.path for route in app.routes if isinstance(route, APIRoute) and route.include_in_schema}
-    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=counted | operations.FILES.keys())
+    routers = (routes.router, operations.router, operations.probes, *more)
+    counted = [route for router in routers for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema]
+    paths = {*operations.FILES, *(route.path for route in counted)}
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=paths)
     return app
 
 
