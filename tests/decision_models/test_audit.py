@@ -10,8 +10,7 @@ import steadyscore
 from steadyscore.cli import main
 from steadyscore.decision_models import audit
 from steadyscore.decision_models.audit import audit_decisions
-from steadyscore.decision_models.result import load_decisions
-from steadyscore.decision_models.run import DecisionRun
+from steadyscore.decision_models.result import DecisionRun, load_decisions
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError, RunMismatch, UsageError
 from tests.helpers import decision_server

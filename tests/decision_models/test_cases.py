@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.decision_models.cases import read_case, read_rows
+from steadyscore.decision_models.cases import read_case, read_cases
 from steadyscore.decision_models.questions import Choice, Noul, Score
 from steadyscore.errors import InputError
 from tests.helpers.decisions import ANYTHING, PATIENT
@@ -26,10 +26,6 @@ def write(folder, text):
     file = folder / "file.jsonl"
     file.write_text(text)
     return file
-
-
-def read_cases(file):
-    return [read_case(row) for row in read_rows(file)]
 
 
 def test_a_row_is_a_state_with_questions_gold_and_cutoffs():

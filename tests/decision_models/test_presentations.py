@@ -6,8 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.decision_models.cases import Case
-from steadyscore.decision_models.pool import with_value
+from steadyscore.decision_models.cases import Case, with_value
 from steadyscore.decision_models.presentations import AS_GIVEN, CHANNELS, irrelevance, presentations, put_back, show
 from steadyscore.decision_models.questions import Answer, Choice, Level, Noul, Option, Score, State
 from tests.helpers.decision_server import hashed

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from steadyscore.commands import serve
-from steadyscore.decision_models.local import label_tokens, labels, question_prompts, question_text
-from steadyscore.decision_models.pool import list_at, parse_path, with_list
+from steadyscore.decision_models.cases import list_at, parse_path, with_list
 from steadyscore.decision_models.questions import Choice, Level, Noul, Option, Score, State
+from steadyscore.decision_models.serving import label_tokens, labels, question_prompts, question_text
 from steadyscore.errors import InputError, ModelError, UsageError
 from steadyscore.serve.settings import Limits
 from tests.helpers.serving import app_of, model, planted

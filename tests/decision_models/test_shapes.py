@@ -11,24 +11,11 @@ from pydantic import ValidationError
 
 from steadyscore.decision_models.engine import SHAPES
 from steadyscore.decision_models.openai_shape import DecisionsRequest
-from steadyscore.decision_models.order import DecisionOrderAnswer
-from steadyscore.decision_models.questions import (
-    Answer,
-    Choice,
-    Level,
-    Noul,
-    Option,
-    Refusal,
-    Request,
-    Response,
-    Score,
-    State,
-    Usage,
-)
-from steadyscore.decision_models.shape import UnusableAnswer
+from steadyscore.decision_models.questions import Answer, Choice, Level, Noul, Option, Request, Score, State
+from steadyscore.decision_models.shape import DecisionOrderAnswer, UnusableAnswer, usage_of
 from steadyscore.decision_models.system_one import SystemOneRequest
 from tests.helpers.decision_shapes import ANSWERS, REQUESTS, read_request
-from tests.helpers.decisions import ANYTHING, PATIENT, questions, requests, responses
+from tests.helpers.decisions import ANYTHING, PATIENT, answers, questions, requests
 
 KEEP = Noul("Keep it?", "keep", "It answers.", "It does not.")
 TONE = Choice("Which tone?", (Option("calm"), Option("angry", "Insults.")), "tone")
@@ -53,8 +40,10 @@ def test_a_request_is_read_as_it_was_written(name, data):
 def test_answers_are_read_as_they_were_written(name, data):
     openai = name == "decisions"
     asked = data.draw(questions(openai=openai))
-    response = data.draw(responses(asked, openai=openai))
-    assert SHAPES[name].read_answers(asked, by_wire(ANSWERS[name](asked, response))) == response
+    given = data.draw(answers(asked, openai=openai))
+    body = by_wire(ANSWERS[name](asked, given))
+    assert SHAPES[name].read_answers(asked, body) == given
+    assert usage_of(body) == {"prompt": 1000, "cached_prompt": 400, "completion": 0}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -83,7 +72,7 @@ def test_a_question_of_any_shape_is_read_or_refused_with_its_mistakes(name, data
 def test_any_change_of_an_answer_is_read_as_distributions_or_named(name, data):
     openai = name == "decisions"
     asked = data.draw(questions(openai=openai))
-    body = by_wire(ANSWERS[name](asked, data.draw(responses(asked, openai=openai))))
+    body = by_wire(ANSWERS[name](asked, data.draw(answers(asked, openai=openai))))
     spot, key = body, "answers"
     for _ in range(data.draw(st.integers(0, 4))):
         inner = spot[key]
@@ -95,11 +84,12 @@ def test_any_change_of_an_answer_is_read_as_distributions_or_named(name, data):
     elif isinstance(spot, dict | list):
         del spot[key]
     try:
-        response = SHAPES[name].read_answers(asked, body)
+        read = SHAPES[name].read_answers(asked, body)
     except UnusableAnswer:
         return
-    for question, answer in zip(asked, response.answers, strict=True):
-        if isinstance(answer, Answer):
+    assert all(count >= 0 for count in usage_of(body).values())
+    for question, answer in zip(asked, read, strict=True):
+        if answer is not None:
             assert len(answer.probabilities) == len(question.outcomes)
             assert abs(math.fsum(answer.probabilities) - 1) <= 0.011
 
@@ -138,12 +128,9 @@ def test_the_written_shapes_are_those_of_the_public_servers():
 
 
 def test_the_written_answers_are_those_of_the_public_servers():
-    asked, answers = (KEEP, TONE, GRADE), (Answer((0.75, 0.25), 0.9), Answer((0.25, 0.75)), Answer((0.25, 0.25, 0.5)))
-    response, order = (
-        Response("m", answers, Usage(9, 0, 0)),
-        DecisionOrderAnswer(readout="alone", permutations=1, order_free=True, questions=[]),
-    )
-    written = SystemOneRequest.answer(asked, response, None).model_dump(exclude_unset=True)
+    asked, given = (KEEP, TONE, GRADE), [Answer((0.75, 0.25), 0.9), Answer((0.25, 0.75)), Answer((0.25, 0.25, 0.5))]
+    order = DecisionOrderAnswer(readout="alone", permutations=1, order_free=True, questions=[])
+    written = SystemOneRequest.answer(Request("m", State(""), asked), given, 9).model_dump(exclude_unset=True)
     assert written.pop("id").startswith("decision-")
     assert written.pop("created") > 1.7e9
     assert written == {
@@ -163,8 +150,8 @@ def test_the_written_answers_are_those_of_the_public_servers():
         "usage": {"input_tokens": 9, "output_tokens": 0},
         "diagnostics": {"keep": {"label_mass": 0.9}},
     }
-    assert SHAPES["systemone"].read_answers(asked, written) == response
-    listed = DecisionsRequest.answer((GRADE, TONE), Response("m", (answers[2], Refusal()), Usage(9, 0, 0)), order)
+    assert SHAPES["systemone"].read_answers(asked, written) == given
+    listed = DecisionsRequest.answer(Request("m", State(""), (GRADE, TONE)), [given[2], None], 9, order=order)
     written = listed.model_dump(exclude_unset=True)
     assert written["answers"] == [
         {
@@ -197,14 +184,14 @@ def test_the_written_answers_are_those_of_the_public_servers():
 )
 def test_half_an_answer_is_named(change, reason):
     asked = (TONE, GRADE)
-    body = ANSWERS["systemone"](asked, Response("m", (Answer((0.25, 0.75)), Answer((0.5, 0.25, 0.25)))))
+    body = ANSWERS["systemone"](asked, (Answer((0.25, 0.75)), Answer((0.5, 0.25, 0.25))))
     change(body["answers"])
     with pytest.raises(UnusableAnswer, match=reason):
         SHAPES["systemone"].read_answers(asked, body)
 
 
 def test_an_option_that_the_server_names_against_its_probabilities_is_what_was_decided():
-    body = ANSWERS["systemone"]((TONE,), Response("m", (Answer((0.5, 0.5)),)))
+    body = ANSWERS["systemone"]((TONE,), (Answer((0.5, 0.5)),))
     body["answers"]["tone"]["choice"] = "angry"
-    [answer] = SHAPES["systemone"].read_answers((TONE,), body).answers
+    [answer] = SHAPES["systemone"].read_answers((TONE,), body)
     assert answer.best == 1

@@ -17,8 +17,8 @@ import pytest
 
 from steadyscore.collection import open_collection
 from steadyscore.decision_models.engine import grade_questions
-from steadyscore.decision_models.local import answer_of, question_prompts
 from steadyscore.decision_models.questions import State
+from steadyscore.decision_models.serving import answer_of, question_prompts
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local.checks import TOLERANCE

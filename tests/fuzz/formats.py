@@ -190,10 +190,10 @@ DECISIONS = json.dumps(
 
 
 def present_decisions(file: Path) -> None:
-    from steadyscore.decision_models.cases import read_case, read_rows
+    from steadyscore.decision_models.cases import read_cases
     from steadyscore.decision_models.presentations import CHANNELS, presentations, show
 
-    for case in map(read_case, read_rows(file)):
+    for case in read_cases(file):
         for presentation in (p for channel in CHANNELS for p in presentations(case, channel, 3, 0)):
             show(case, presentation)
 

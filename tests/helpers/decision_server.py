@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyscore.decision_models.questions import Answer, Choice, Noul, Response, Usage
+from steadyscore.decision_models.questions import Answer, Choice, Noul
 from steadyscore.engines import http
 from tests.helpers.decision_shapes import ANSWERS, read_request
 
@@ -50,8 +50,7 @@ class DecisionServer:
         request = read_request(name, body)
         text = request.state.text
         answers = tuple(self.decide(text, q, i / max(len(request.questions) - 1, 1)) for i, q in enumerate(request.questions))
-        response = Response(request.model, answers, Usage(1000, 400, 0))
-        return ANSWERS[name](request.questions, response)
+        return ANSWERS[name](request.questions, answers, request.model)
 
     def decide(self, state, question, asked_at):
         item, place = self.item(state, question)

@@ -1,36 +1,33 @@
 """Both request shapes as public servers speak them, with all that ours never says: refusals, cached tokens, diagnostics."""
 
 from steadyscore.decision_models import openai_shape, system_one
-from steadyscore.decision_models.questions import Answer, Choice, Noul, Refusal, Score
+from steadyscore.decision_models.questions import Choice, Noul, Score
+
+TOKENS, CACHED = 1000, 400
+"""What every answer says it read."""
 
 
-def answers_by_id(questions, response):
+def answers_by_id(questions, answers, model="m"):
     """As `/v1/systemone` gives them."""
-    pairs = list(zip(system_one.keys(questions), questions, response.answers, strict=True))
+    pairs = list(zip(system_one.keys(questions), questions, answers, strict=True))
     diagnostics = {
-        key: {
-            name: value
-            for name, value in (("label_mass", answer.label_mass), ("argmax_is_label", answer.argmax_is_label))
-            if value is not None
-        }
+        key: {"label_mass": answer.label_mass, "argmax_is_label": True}
         for key, _, answer in pairs
-        if isinstance(answer, Answer) and (answer.label_mass is not None or answer.argmax_is_label is not None)
+        if answer is not None and answer.label_mass is not None
     }
-    usage = response.usage
-    cached = {"input_tokens_details": {"cached_tokens": usage.cached_tokens}} if usage.cached_tokens else {}
     return {
         "id": "d",
         "object": "structured_decision",
         "created": 1,
-        "model": response.model,
+        "model": model,
         "answers": {key: answer_by_id(question, answer) for key, question, answer in pairs},
-        "usage": {"input_tokens": usage.input_tokens, **cached, "output_tokens": usage.output_tokens},
+        "usage": {"input_tokens": TOKENS, "input_tokens_details": {"cached_tokens": CACHED}, "output_tokens": 0},
         **({"diagnostics": diagnostics} if diagnostics else {}),
     }
 
 
 def answer_by_id(question, answer):
-    if isinstance(answer, Refusal):
+    if answer is None:
         return {"type": "refusal"}
     names = [str(level) for level in range(len(question.outcomes))] if isinstance(question, Score) else question.outcomes
     probabilities = dict(zip(names, answer.probabilities, strict=True))
@@ -43,24 +40,23 @@ def answer_by_id(question, answer):
     return {"type": question.kind, **decided, "probabilities": probabilities, "confidence": answer.confidence}
 
 
-def answers_in_order(questions, response):
+def answers_in_order(questions, answers, model="m"):
     """As `/v1/decisions` gives them."""
-    usage = response.usage
     return {
-        "model": response.model,
-        "answers": [answer_in_order(question, answer) for question, answer in zip(questions, response.answers, strict=True)],
+        "model": model,
+        "answers": [answer_in_order(question, answer) for question, answer in zip(questions, answers, strict=True)],
         "usage": {
-            "input_tokens": usage.input_tokens,
-            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
-            "output_tokens": usage.output_tokens,
+            "input_tokens": TOKENS,
+            "input_tokens_details": {"cached_tokens": CACHED, "cache_write_tokens": 0},
+            "output_tokens": 0,
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": usage.input_tokens + usage.output_tokens,
+            "total_tokens": TOKENS,
         },
     }
 
 
 def answer_in_order(question, answer):
-    if isinstance(answer, Refusal):
+    if answer is None:
         return {"type": "refusal", "name": question.id}
     written = {"type": openai_shape.SHAPE.kinds[question.kind], "name": question.id}
     if isinstance(question, Noul):

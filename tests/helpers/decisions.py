@@ -6,19 +6,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from steadyscore.decision_models.questions import (
-    Answer,
-    Choice,
-    Level,
-    Noul,
-    Option,
-    Refusal,
-    Request,
-    Response,
-    Score,
-    State,
-    Usage,
-)
+from steadyscore.decision_models.questions import Answer, Choice, Level, Noul, Option, Request, Score, State
 
 PATIENT = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 """Nested values take a while to draw on a busy machine."""
@@ -72,11 +60,12 @@ def requests(draw, *, openai: bool):
 
 
 @st.composite
-def responses(draw, asked, *, openai: bool):
+def answers(draw, asked, *, openai: bool):
+    """To each question, or None where it is declined."""
     found = []
     for question in asked:
         if draw(st.integers(0, 9)) == 0:
-            found.append(Refusal())
+            found.append(None)
             continue
         if isinstance(question, Noul):
             yes = draw(st.floats(0, 1))
@@ -90,7 +79,5 @@ def responses(draw, asked, *, openai: bool):
             other = draw(st.integers(0, len(probabilities) - 1))
             named = None if other == probabilities.index(max(probabilities)) else other
         told = not openai and draw(st.booleans())
-        mass, is_label = (draw(st.floats(0, 1)), draw(st.booleans())) if told else (None, None)
-        found.append(Answer(probabilities, mass, is_label, named))
-    counts = st.integers(0, 10**6)
-    return Response(draw(NAMES), tuple(found), Usage(draw(counts), draw(counts), draw(counts)))
+        found.append(Answer(probabilities, draw(st.floats(0, 1)) if told else None, named))
+    return found

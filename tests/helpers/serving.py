@@ -68,7 +68,7 @@ class Double(Reranker):
 
 def model(backend: Any, name: str = "planted", **changes: Any) -> Model:
     settings = Settings(label_mass=False, **{k: changes.pop(k) for k in ("width", "fit", "chars", "prompt") if k in changes})
-    return Model(name, name, backend, TASKS["passage_reranking"], settings, **changes)
+    return Model(name, backend, TASKS["passage_reranking"], settings, **changes)
 
 
 def planted(effect: str = "slot", size: float = 0.3, **changes: Any) -> Model:

@@ -673,7 +673,7 @@ def test_a_client_that_goes_away_stops_the_work():
 
 
 def until_idle(app):
-    until(lambda: app.state.service.batcher.idle)
+    until(lambda: not app.state.service.batcher.in_flight)
 
 
 # -- access

@@ -15,8 +15,17 @@ from steadyscore.engines import Capabilities, Engine, EngineOptions, Grader
 from steadyscore.engines.local.shared import SharedBases
 from steadyscore.errors import InputError
 from steadyscore.scoring.scorer import Scorer, Settings
-from steadyscore.serve.batcher import QUEUE_PASSES, Batcher, Busy, ClientDisconnected, ShuttingDown, TimedOut, batched_backend
-from steadyscore.serve.passes import SMALL_TOKENS, check_wanted
+from steadyscore.serve.batcher import (
+    QUEUE_PASSES,
+    SMALL_TOKENS,
+    Batcher,
+    Busy,
+    ClientDisconnected,
+    ShuttingDown,
+    TimedOut,
+    batched_backend,
+    check_wanted,
+)
 from steadyscore.serve.service import instance_of
 from steadyscore.serve.settings import Limits
 from steadyscore.tasks import TASKS
@@ -150,7 +159,7 @@ def test_a_small_request_does_not_wait_for_a_large_one(batcher):
         large = threads.submit(ask, list(range(60)))
         assert engine.begun.wait(120)
         small = threads.submit(ask, [100])
-        until(lambda: batcher.waiting == 2)
+        until(lambda: len(batcher.jobs) == 2)
         engine.go.set()
         assert small.result() == [1000]
         assert len(large.result()) == 60
@@ -174,7 +183,7 @@ def test_one_request_s_fault_is_not_the_others(batcher):
         first = threads.submit(ask, "a")
         assert engine.begun.wait(120)
         asked = [threads.submit(ask, item) for item in ("b", "bad", "c")]
-        until(lambda: batcher.waiting == 3)
+        until(lambda: len(batcher.jobs) == 3)
         engine.go.set()
         assert [request.result() for request in (first, asked[0], asked[2])] == [["A"], ["B"], ["C"]]
         with pytest.raises(RuntimeError, match="poison"):
@@ -195,7 +204,7 @@ def test_a_full_queue_refuses_and_says_when(batcher):
     assert 1 <= refusal.value.retry_after <= 60
     with batcher.admit(20, 1):
         pass
-    assert batcher.idle
+    assert not batcher.in_flight
 
 
 def retry_after_of(batcher, model, other):
@@ -287,7 +296,7 @@ def test_two_engines_take_turns(batcher):
 
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(ask, key, name) for key, name in ((1, "a"), (2, "b"))]
-        until(lambda: batcher.waiting == 2)  # while the first pass waits
+        until(lambda: len(batcher.jobs) == 2)  # while the first pass waits
         both.set()
         for request in asked:
             request.result()
@@ -358,7 +367,7 @@ def test_a_window_of_too_many_tokens_is_refused_before_anything_is_queued(tiny_e
         assert needed > 500
         with pytest.raises(InputError, match=rf"has {needed:,} tokens, the server takes 500\. Send fewer or shorter documents"):
             scorer.score(some_pool(1))
-        assert (admission.tokens, admission.windows, batcher.tokens, batcher.waiting) == (0, 0, 0, 0)
+        assert (admission.tokens, admission.windows, batcher.tokens, batcher.jobs) == (0, 0, 0, [])
     batcher.close(5)
 
 
@@ -425,7 +434,7 @@ def test_a_small_window_shares_no_pass_with_a_large_one(bounded):
         first = threads.submit(ask, 0, 10)
         assert engine.begun.wait(120)
         asked = [threads.submit(ask, item, tokens) for item, tokens in ((1, 2000), (2, 10), (3, 2000))]
-        until(lambda: bounded.waiting == 3)
+        until(lambda: len(bounded.jobs) == 3)
         engine.go.set()
         for request in (first, *asked):
             request.result()

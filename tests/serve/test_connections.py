@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import resource
 import signal
 import socket
@@ -17,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from steadyscore.serve.server import Connection, JsonLines, RepeatLimit, connection_limits
+from steadyscore.serve.server import Connection, connection_limits
 from steadyscore.serve.settings import Limits
 from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, serving
 
@@ -202,10 +201,10 @@ def test_places_leave_files_for_everything_else(monkeypatch):
     monkeypatch.setattr(resource, "setrlimit", lambda kind, found: allowed.__setitem__(0, found))
     for limits in ((1024, 1024), (256, 256), (256, 4096), (1024, resource.RLIM_INFINITY)):
         allowed[0] = limits
-        found = connection_limits(512)
-        assert 8 <= found.backlog <= 128
-        assert found.connections + 4 * found.backlog + 64 <= allowed[0][0]
-    assert found.connections == 512
+        connections, backlog = connection_limits(512)
+        assert 8 <= backlog <= 128
+        assert connections + 4 * backlog + 64 <= allowed[0][0]
+    assert connections == 512
     assert allowed[0] == (512 + 4 * 128 + 64, resource.RLIM_INFINITY)
 
 
@@ -262,27 +261,3 @@ def test_more_connections_than_files_stop_nobody_and_fill_no_log(tmp_path: Path,
     print(f"\n{kind}: /health took at most {max(times):.3f} s, {files} files were open, the log has {size:,} bytes")
     assert files < 1024
     assert size < 1100 * 400, "a request that got as far as its body has its one line"
-
-
-def test_a_warning_that_repeats_is_counted_instead_of_written() -> None:
-    clock = [0.0]
-    limit = RepeatLimit(most=3, seconds=60, clock=lambda: clock[0])
-
-    def line(words: str, level: int = logging.ERROR, **facts: str) -> str | None:
-        record = logging.makeLogRecord({"name": "asyncio", "msg": words, "levelno": level, "levelname": "ERROR", "facts": facts})
-        return JsonLines().format(record) if limit.filter(record) else None
-
-    assert [line("no files left") is not None for _ in range(1000)] == [True] * 3 + [False] * 997
-    assert line("something else")
-    assert line("no files left", model="other")
-    assert all(line("request", logging.INFO) for _ in range(100)), "what is not a warning is a request's own line"
-    clock[0] = 61.0
-    assert json.loads(line("no files left") or "")["left_out"] == 997
-    assert "left_out" not in json.loads(line("no files left") or "")
-
-
-def test_the_repeat_limit_forgets_rather_than_grows() -> None:
-    limit = RepeatLimit()
-    for i in range(5000):
-        limit.filter(logging.makeLogRecord({"msg": f"fault {i}", "levelno": logging.ERROR}))
-    assert len(limit._seen) <= 1000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.serve.passes import SMALL_TOKENS, Abandoned, Job, Pass, check_wanted, cost_of, current_pass
+from steadyscore.serve.batcher import SMALL_TOKENS, Abandoned, Job, Pass, check_wanted, cost_of, current_pass
 from steadyscore.terms import Prompt
 
 

@@ -88,7 +88,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model]:
     """Every model by the name requests give; adapters of one base share it."""
     from ..engines.local.shared import SharedBases
-    from ..serve.passes import check_wanted
+    from ..serve.batcher import check_wanted
     from ..serve.service import open_model
 
     # An answer from the cache would hide an endpoint that has changed since, or is gone.

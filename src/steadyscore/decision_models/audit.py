@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..engines import EngineOptions, Price
@@ -24,13 +24,12 @@ from ..scoring.loop import naming_failures
 from ..scoring.until import shuffle_ids, stop_record
 from ..terms import Failure, JsonObject
 from ..window.prompt import CHARS_PER_TOKEN
-from .cases import Case, find_file, read_case, read_rows
+from .cases import Case, find_file, read_cases
 from .engine import SHAPES, DecisionModel
-from .measures import SHARES, Shown
+from .measures import AS_GIVEN, SHARES, Asked, Shown, measure_state
 from .presentations import AS_GIVEN as NO_CHANGE
 from .presentations import CHANNELS, CasePresentation, irrelevance, presentations, put_back, show
-from .result import DecisionAudit, is_decision_measure, load_decision_run, measure_state
-from .run import AS_GIVEN, Asked, DecisionRun
+from .result import DecisionAudit, DecisionRun, is_decision_measure, load_decision_run
 
 REPEATS = 2
 """Identical requests beside the others, and as many alone: the noise floor."""
@@ -56,10 +55,10 @@ def audit_decisions(
     permutations  other presentations per state and channel; fewer where there are fewer
     until         ask about states in random order until this is known at an error of 5 %, such as choice_flip.options<=0.1
     """
-    rows = read_rows(file)
+    cases = read_cases(file)
     bound = Until.parse(until) if isinstance(until, str) else until
     if bound is not None:
-        check_until(bound, [read_case(row) for row in rows])
+        check_until(bound, cases)
     model = open_decision_model(scorer, options)
     fingerprint = {
         "scorer": model.identity(),
@@ -69,19 +68,19 @@ def audit_decisions(
         "repeats": REPEATS,
     }
     with lock_folder(out := parse_place(folder)):
-        about = {"name": name or model.name, "collection": Path(file).stem, "states": len(rows)}
+        about = {"name": name or model.name, "collection": Path(file).stem, "states": len(cases)}
         run = DecisionRun.create_or_resume(out, fingerprint, **about)
         failed: list[Failure] = []
-        waiting = {number for number in range(len(rows)) if not run.has(number)}
+        waiting = {number for number in range(len(cases)) if not run.has(number)}
         run.write_record(status="asking", sessions=[*run.record.get("sessions", []), {}])
         evidence, looked = None if bound is None or not waiting else Evidence(bound), []
-        ids = shuffle_ids(map(str, range(len(rows))), seed) if evidence else range(len(rows))
-        with job("asking", len(rows), "state", initial=len(rows) - len(waiting), hidden=quiet) as progress:
+        ids = shuffle_ids(map(str, range(len(cases))), seed) if evidence else range(len(cases))
+        with job("asking", len(cases), "state", initial=len(cases) - len(waiting), hidden=quiet) as progress:
             for number in map(int, ids):
                 if number in waiting:
-                    case = read_case(rows[number])
+                    case = cases[number]
                     with naming_failures(failed, case.id):
-                        run.write(number, rows[number], ask_case(model, case, permutations, seed))
+                        run.write(number, case, ask_case(model, case, permutations, seed))
                     run.record["sessions"][-1] = model.spent()
                     run.write_record()
                     progress.advance()
@@ -93,8 +92,8 @@ def audit_decisions(
                         break
         if len(failed) == len(looked):
             raise InputError(f"{model.name} answered none of the {len(looked)} states: {failed[0].reason}.")
-        requests = sum(len(plan_case(read_case(row), permutations, seed)) + REPEATS for row in rows) if evidence else 0
-        counts = (len(looked), len(rows)), (permutations, permutations), requests
+        requests = sum(len(plan_case(case, permutations, seed)) + REPEATS for case in cases) if evidence else 0
+        counts = (len(looked), len(cases)), (permutations, permutations), requests
         stop = None if evidence is None else stop_record(evidence, *counts)
         run.write_record(
             status="complete",
@@ -165,8 +164,7 @@ class DecisionPlan:
     cost: float | None = None
 
     def to_json(self) -> JsonObject:
-        counts = {"states": self.states, "requests": self.requests, "questions": self.questions, "tokens": self.tokens}
-        return counts | ({} if self.cost is None else {"cost": self.cost})
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
         money = "" if self.cost is None else f", cost {self.cost:.2f}"
@@ -175,7 +173,7 @@ class DecisionPlan:
 
 def plan_decisions(file: str | Path, permutations: int = 10, seed: int = 0, price: Price | None = None) -> DecisionPlan:
     """Requests, questions, tokens and cost of an audit, without asking anything."""
-    cases = [read_case(row) for row in read_rows(file)]
+    cases = read_cases(file)
     counts = [len(plan_case(case, permutations, seed)) + REPEATS for case in cases]
     words = [len(case.state.text) + sum(len(f"{q.instructions}{''.join(q.outcomes)}") for q in case.questions) for case in cases]
     tokens = round(sum(n * length for n, length in zip(counts, words, strict=True)) / CHARS_PER_TOKEN)

@@ -1,26 +1,63 @@
 """A decisions file: states with typed questions, what may be reordered in them, and gold where it is known.
 
 JSONL with a state a line, or one JSON object whose `states` share the other fields (docs/decision-models.md). Every mistake of a
-file is reported at once.
+file is reported at once. What may be reordered is the list at a path of the state, such as `$.candidates`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ..collection.files import KeyTwice, keys_once
+from pydantic import Field, ValidationError
+
+from ..collection.files import BYTE_ORDER_MARK, Unreadable, keys_once, parse_line
 from ..errors import InputError
+from ..machine.schemas import Closed, Json, Key, Words, mistakes_of
 from ..machine.unpacking import read_whole
-from .pool import Steps, parse_path, value_behind
-from .questions import Choice, Noul, Question, State
+from ..terms import JsonObject
+from .questions import Choice, Noul, Question, State, place_among
+from .system_one import LevelsShape, NoulShape, OptionsShape
 
 EMBEDDED = {"tickets": Path(__file__).with_name("tickets.json")}
 """Files that ship: ten support tickets with help articles, written for this package."""
+
+
+MOST_OPTIONS = 255
+"""The most that any known server takes."""
+
+
+class NoulOfFile(NoulShape):
+    instructions: Words
+
+
+class OptionsOfFile(OptionsShape):
+    instructions: Words
+    criteria: Annotated[dict[Key, Words | None], Field(min_length=2, max_length=MOST_OPTIONS)]
+
+
+class LevelsOfFile(LevelsShape):
+    instructions: Words
+
+
+class CaseShape(Closed):
+    """A state as a file holds it; what its fields say of each other is checked afterwards."""
+
+    id: str | int
+    state: Json
+    instructions: Words | None = None
+    candidates: str | None = None
+    questions: Annotated[
+        dict[Key, Annotated[NoulOfFile | OptionsOfFile | LevelsOfFile, Field(discriminator="type")]], Field(min_length=1)
+    ]
+    gold: JsonObject | None = None
+    cutoffs: JsonObject | None = None
+    fixed: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +75,8 @@ class Case:
     """Per question where its decision turns: a probability of yes, an expected level; NaN for a choice, which has none."""
     fixed: frozenset[str] = frozenset()
     """Questions whose options or levels keep their order."""
+    row: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """All of this as the file has it."""
 
     @property
     def candidates(self) -> list[Any]:
@@ -50,37 +89,35 @@ def find_file(file: str | Path) -> Path:
     return EMBEDDED[str(file)] if str(file) in EMBEDDED and not Path(file).exists() else Path(file)
 
 
-def read_rows(file: str | Path) -> list[dict[str, Any]]:
-    """The states of a decisions file as objects that each hold all of their fields; all mistakes at once."""
-    rows = _parse(find_file(file))
+def read_cases(file: str | Path) -> list[Case]:
+    """The states of a decisions file; all mistakes at once."""
+    cases: dict[str, Case] = {}
     mistakes: list[str] = []
-    seen: set[str] = set()
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(_parse(find_file(file)), 1):
         if not isinstance(row, dict):
             mistakes.append(f"{file}, state {number}: give an object.")
             continue
         row.setdefault("id", str(number))
         case, refused = _read(row)
         mistakes += [f"{file}, state {row['id']}: {mistake}" for mistake in refused]
-        if case is not None and case.id in seen:
+        if case is not None and cases.setdefault(case.id, case) is not case:
             mistakes.append(f"{file}, state {case.id}: the id stands more than once.")
-        seen.add(str(row["id"]))
-    if not rows:
+    if not (cases or mistakes):
         mistakes.append(f"{file} holds no state. Write one JSON object a line.")
     if mistakes:
         raise InputError(mistakes)
-    return rows
+    return list(cases.values())
 
 
 def _parse(file: Path) -> list[Any]:
     try:
-        text = read_whole(file).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as refusal:
+        content = read_whole(file).removeprefix(BYTE_ORDER_MARK)
+    except OSError as refusal:
         raise InputError(f"{file} cannot be read: {refusal}. Give a decisions file (JSONL or JSON).") from refusal
     try:
-        whole = json.loads(text, object_pairs_hook=keys_once)
+        whole = json.loads(content.decode("utf-8"), object_pairs_hook=keys_once)
     except (ValueError, RecursionError):
-        return _parse_lines(file, text)
+        return _parse_lines(file, content)
     if isinstance(whole, dict) and "states" in whole:
         states = whole.pop("states")
         if not isinstance(states, list):
@@ -89,19 +126,11 @@ def _parse(file: Path) -> list[Any]:
     return whole if isinstance(whole, list) else [whole]
 
 
-def _parse_lines(file: Path, text: str) -> list[Any]:
-    rows, mistakes = [], []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line, object_pairs_hook=keys_once))
-            except KeyTwice as double:
-                mistakes.append(f"{file}, line {number}: {double}.")
-            except (ValueError, RecursionError) as odd:
-                mistakes.append(f"{file}, line {number} is not JSON: {odd}.")
-    if mistakes:
+def _parse_lines(file: Path, content: bytes) -> list[Any]:
+    numbered = [(number, parse_line(line)) for number, line in enumerate(content.split(b"\n"), 1) if line.strip()]
+    if mistakes := [f"{file}, line {number}: {row}." for number, row in numbered if isinstance(row, Unreadable)]:
         raise InputError(mistakes[:20])
-    return rows
+    return [row for _, row in numbered]
 
 
 def read_case(row: Mapping[str, Any]) -> Case:
@@ -113,29 +142,30 @@ def read_case(row: Mapping[str, Any]) -> Case:
 
 
 def _read(row: Mapping[str, Any]) -> tuple[Case | None, list[str]]:
-    from .case_shape import read_shape
-
-    given, mistakes = read_shape(row)
-    if given is None:
-        return None, mistakes
+    try:
+        given = CaseShape.model_validate(row)
+    except ValidationError as error:
+        return None, [f"{mistake}." for mistake in mistakes_of(error, "the state")]
     questions = tuple(shape.question(id) for id, shape in given.questions.items())
     gold, cutoffs, fixed = given.gold or {}, given.cutoffs or {}, given.fixed or []
-    for name, ids in (("gold", gold), ("cutoffs", cutoffs), ("fixed", fixed)):
-        if unknown := [id for id in ids if id not in given.questions]:
-            mistakes.append(f"{name}: no question is called {', '.join(unknown)}.")
+    mistakes = [
+        f"{name}: no question is called {', '.join(unknown)}."
+        for name, ids in (("gold", gold), ("cutoffs", cutoffs), ("fixed", fixed))
+        if (unknown := [id for id in ids if id not in given.questions])
+    ]
     path = None if given.candidates is None else _read_path(given.candidates, given.state, mistakes)
     golds = tuple(_read_gold(question, gold.get(question.id or ""), mistakes) for question in questions)
     lines = tuple(_read_cutoff(question, cutoffs.get(question.id or ""), mistakes) for question in questions)
     state = State(given.state, given.instructions)
-    return Case(str(given.id), state, questions, path, golds, lines, frozenset(fixed)), mistakes
+    return Case(str(given.id), state, questions, path, golds, lines, frozenset(fixed), row), mistakes
 
 
 def _read_path(given: str, content: Any, mistakes: list[str]) -> Steps | None:
     """`$.candidates` as steps, which must lead to a list."""
     try:
         path = parse_path(given)
-    except InputError:
-        mistakes.append(f"candidates is {given!r}: give a path such as $.candidates.")
+    except InputError as refusal:
+        mistakes.append(f"candidates: {refusal}")
         return None
     if not isinstance(value_behind(content, path), list):
         mistakes.append(f"candidates: there is no list at {given} in the state.")
@@ -146,19 +176,17 @@ def _read_gold(question: Question, given: Any, mistakes: list[str]) -> int | Non
     """The place of the right outcome among the question's own."""
     if given is None:
         return None
+    names: Sequence[object]
     if isinstance(question, Noul):
-        names: list[Any] = [True, False]
+        names = (True, False)
     elif isinstance(question, Choice):
         names = [option.value for option in question.options]
-    elif isinstance(given, str):
-        names = [level.label for level in question.levels]
     else:
-        names = list(range(len(question.levels)))
-    for place, name in enumerate(names):
-        if type(name) is type(given) and name == given:
-            return place
-    mistakes.append(f"gold.{question.id} is {given!r}: give one of {', '.join(map(str, names))}.")
-    return None
+        names = [level.label for level in question.levels] if isinstance(given, str) else range(len(question.levels))
+    place = place_among(given, names)
+    if place is None:
+        mistakes.append(f"gold.{question.id} is {given!r}: give one of {', '.join(map(str, names))}.")
+    return place
 
 
 def _read_cutoff(question: Question, given: Any, mistakes: list[str]) -> float:
@@ -174,3 +202,74 @@ def _read_cutoff(question: Question, given: Any, mistakes: list[str]) -> float:
         mistakes.append(f"cutoffs.{question.id} is {given!r}: give a number from 0 to {most}.")
         return math.nan
     return float(given)
+
+
+# -- what a path of the state leads to
+
+
+Steps = tuple[str | int, ...]
+"""The keys and places that lead from the whole state to a value in it."""
+STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]|\['([^']*)'\]")
+
+
+def parse_path(path: str) -> Steps:
+    """A path as steps; `$` is the state itself."""
+    steps = list(STEP.finditer(path[1:]))
+    if not path.startswith("$") or "".join(step[0] for step in steps) != path[1:]:
+        raise InputError(f"{path[:80]!r} is not a path into the state. Write it as $.candidates or $.search.results[0].passages.")
+    return tuple(int(step[2]) if step[2] else step[1] if step[1] is not None else step[3] for step in steps)
+
+
+def value_behind(content: Any, steps: Steps) -> Any:
+    """What a state holds behind these steps; None where they lead nowhere."""
+    for step in steps:
+        if isinstance(step, str):
+            content = content.get(step) if isinstance(content, dict) else None
+        else:
+            content = content[step] if isinstance(content, list) and step < len(content) else None
+    return content
+
+
+def with_value(content: Any, steps: Steps, value: Any) -> Any:
+    """A copy of a state with another value at a path; the state given is not changed."""
+    if not steps:
+        return value
+    copy: Any = dict(content) if isinstance(content, dict) else list(content)
+    copy[steps[0]] = with_value(content[steps[0]], steps[1:], value)
+    return copy
+
+
+def value_at(content: Any, path: str) -> Any:
+    """The value at a path of the state."""
+    value = value_behind(content, parse_path(path))
+    if value is None:
+        raise InputError(f"the state has nothing at {path[:80]}. Name the path of the list in it.")
+    return value
+
+
+def list_at(content: Any, path: str) -> list[Any]:
+    value = value_at(content, path)
+    if not isinstance(value, list) or not value:
+        raise InputError(f"the state has no list at {path[:80]}. Name the path of the list in it.")
+    return value
+
+
+def with_list(content: Any, path: str, members: Sequence[Any]) -> Any:
+    """The state with other members in its list."""
+    return with_value(content, parse_path(path), list(members))
+
+
+def member_keys(members: Sequence[Any]) -> list[str]:
+    """What a question calls each member: its `id`; one without an id, or with null, its place, counted from 1."""
+    ids = (member.get("id") if isinstance(member, dict) else None for member in members)
+    return [str(place if id is None else id) for place, id in enumerate(ids, 1)]
+
+
+def member_text(member: Any) -> tuple[str, str | None]:
+    """Text and title of a member that is a text or an object with one."""
+    if isinstance(member, str):
+        return member, None
+    text, title = (member.get("text"), member.get("title")) if isinstance(member, dict) else (None, None)
+    if not isinstance(text, str) or not isinstance(title, str | None):
+        raise InputError("a member of the pool is neither a text nor an object with a text. Send texts, or objects with text.")
+    return text, title

@@ -26,7 +26,7 @@ from ..window.prompt import PromptText, state_text
 from ..window.readout import SlotLogits
 from . import openai_shape, system_one
 from .questions import Answer, Choice, Level, Option, Question, Request, Score, State
-from .shape import UnusableAnswer, read_usage
+from .shape import UnusableAnswer, usage_of
 
 WORDING = 1
 """Counts the changes of how a window becomes a state and questions: runs of two wordings are two scorers."""
@@ -82,10 +82,10 @@ class DecisionModel(Grader, Generator):
 
     def _read(self, questions: tuple[Question, ...], body: Any) -> list[Answer]:
         try:
-            response = self.shape.read_answers(questions, body)
+            read = self.shape.read_answers(questions, body)
         except UnusableAnswer as odd:
             raise Malformed(str(odd)) from odd
-        answers = [answer for answer in response.answers if isinstance(answer, Answer)]
+        answers = [answer for answer in read if answer is not None]
         if refused := len(questions) - len(answers):
             raise Malformed(f"{refused} of {len(questions)} questions were refused")
         return answers
@@ -122,12 +122,6 @@ class DecisionModel(Grader, Generator):
         except Unusable as failure:
             raise InputError(f"{self.name} cannot be asked: {failure}.") from failure
         return answer.label_mass is not None
-
-
-def usage_of(answer: Any) -> dict[str, int]:
-    """The tokens that an answer says it took; those from the server's cache are no cheaper here."""
-    usage = read_usage(answer.get("usage") if isinstance(answer, dict) else None)
-    return {"prompt": usage.input_tokens, "cached_prompt": usage.cached_tokens, "completion": usage.output_tokens}
 
 
 def grade_questions(prompt: PromptText) -> list[Question]:

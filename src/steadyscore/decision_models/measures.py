@@ -1,4 +1,4 @@
-"""What other presentations do to decisions about one state: flips, moves and crossings over pairs of presentations.
+"""What other presentations do to decisions about one state: flips, moves and crossings, and the state that shows it best.
 
 A measure of a channel is `name.channel`, such as `choice_flip.candidates`; that of identical requests, the noise floor, is
 `name.same_batch` or `name.other_batch`. Quality is measured on the presentation of the file.
@@ -6,16 +6,20 @@ A measure of a channel is `name.channel`, such as `choice_flip.candidates`; that
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
+from ..machine.names import shorten
 from ..measures.preference import change
 from ..terms import Array
 from .cases import Case
-from .presentations import CasePresentation, Order
+from .presentations import CHANNELS, CasePresentation, Order, may_turn, show
 from .questions import Answer, Choice, Noul, Question, Score
 
 NOISE = ("same_batch", "other_batch")
@@ -40,25 +44,26 @@ SHARES = ("choice_flip", "score_crossing", "noul_move", "noul_crossing", "accura
 BINS = 10
 """Of the calibration error."""
 
+AS_GIVEN = "as_given"
+"""The channel of the presentation of the file."""
 Shown = tuple[CasePresentation, Sequence[Answer]]
 """A presentation and its answers, put back into the order of the file."""
+Asked = list[tuple[str, Shown]]
+"""Every presentation of a state by its channel, the one of the file first."""
 
 
 def instability(case: Case, shown: Sequence[Shown], channel: str) -> dict[str, float]:
     """`measure.channel` -> its mean over the questions that the channel can move; the presentation of the file among `shown`."""
     values_of: dict[str, list[float]] = {}
     for number, question in enumerate(case.questions):
-        if _is_untouched(case, question, channel):
-            continue
-        answers = _distinct(shown, number) if channel in ("options", "levels") else [each[number] for _, each in shown]
+        answers = [each[number] for _, each in shown]
+        if channel in ("options", "levels"):
+            if not may_turn(case, question, channel):
+                continue
+            answers = _distinct(shown, number)
         for name, value in _question_instability(question, answers, case.cutoffs[number]).items():
             values_of.setdefault(f"{name}.{channel}", []).append(value)
     return {name: float(np.mean(values)) for name, values in values_of.items()}
-
-
-def _is_untouched(case: Case, question: Question, channel: str) -> bool:
-    kind = {"options": Choice, "levels": Score}.get(channel)
-    return kind is not None and (not isinstance(question, kind) or question.id in case.fixed)
 
 
 def _distinct(shown: Sequence[Shown], number: int) -> list[Answer]:
@@ -153,7 +158,92 @@ def stack(rows: Sequence[Mapping[str, float]]) -> dict[str, Array]:
     return {name: values for name, values in columns.items() if not np.isnan(values).all()}
 
 
-def measure_case(case: Case, shown: Mapping[str, Sequence[Shown]], given: Shown) -> dict[str, float]:
-    """Every measure of one state, of its presentations by channel (noise included) beside the one of the file."""
-    channels = [instability(case, [given, *others], channel) for channel, others in shown.items() if others]
-    return {name: value for part in [quality(case, given[1]), *channels] for name, value in part.items()}
+def measure_state(case: Case, asked: Asked) -> dict[str, float]:
+    """`measure.channel` -> its value, of one state: its presentations by channel (noise included) beside the one of the file."""
+    given = asked[0][1]
+    measured = quality(case, given[1])
+    for channel in dict.fromkeys(channel for channel, _ in asked[1:]):
+        measured |= instability(case, [given, *(shown for one, shown in asked[1:] if one == channel)], channel)
+    return measured
+
+
+# -- one state twice, reordered, with what was decided each time
+
+
+LONGEST = 280
+"""Characters shown of a candidate."""
+WORDS = {
+    "candidates": "the order of its candidates",
+    "options": "the order of the options",
+    "levels": "the direction of the levels",
+    "questions": "the order of the questions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A question and what was decided under both presentations."""
+
+    id: str
+    instructions: str
+    outcomes: tuple[str, str]
+    differs: bool
+    """Whether another option, or the other side of the cutoff, was decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwoStates:
+    """One state twice."""
+
+    id: str
+    changed: str
+    """What differs between the two, in words."""
+    shown: tuple[list[str], list[str]]
+    """What was reordered, as it stood each time."""
+    questions: list[Decided]
+
+
+def find_example(cases: Sequence[Case], asked_of: Sequence[Asked]) -> TwoStates | None:
+    """The state and presentation under which most decisions are others than in the file; None where none is."""
+    best: tuple[tuple[int, float], TwoStates] | None = None
+    for case, asked in zip(cases, asked_of, strict=True):
+        given = asked[0][1]
+        for channel, shown in asked[1:]:
+            if channel not in CHANNELS:
+                continue
+            decided = _decide_both(case, given, shown)
+            rank = (sum(each.differs for each in decided), _moved(given, shown))
+            if rank[0] and (best is None or rank > best[0]):
+                both = _words_of(case, channel, given), _words_of(case, channel, shown)
+                best = rank, TwoStates(case.id, WORDS[channel], both, decided)
+    return best[1] if best else None
+
+
+def _decide_both(case: Case, given: Shown, shown: Shown) -> list[Decided]:
+    return [
+        Decided(question.id or "", question.instructions, (words(question, a, cutoff), words(question, b, cutoff)), a_is != b_is)
+        for question, a, b, cutoff in zip(case.questions, given[1], shown[1], case.cutoffs, strict=True)
+        for a_is, b_is in [(decided_answer(question, a, cutoff), decided_answer(question, b, cutoff))]
+    ]
+
+
+def _moved(given: Shown, shown: Shown) -> float:
+    """How far probabilities moved, over all questions."""
+    pairs = zip(given[1], shown[1], strict=True)
+    return sum(abs(p - q) for a, b in pairs for p, q in zip(a.probabilities, b.probabilities, strict=True))
+
+
+def _words_of(case: Case, channel: str, shown: Shown) -> list[str]:
+    """What a channel reorders, as it stood."""
+    if channel == "candidates":
+        given = case.candidates
+        return [_short(given[i]) for i in shown[0].candidates or range(len(given))]
+    _, questions = show(case, shown[0])
+    if channel == "questions":
+        return [_short(question.instructions) for question in questions]
+    kind = "choice" if channel == "options" else "score"
+    return [f"{question.id}: {' · '.join(question.outcomes)}" for question in questions if question.kind == kind]
+
+
+def _short(value: Any) -> str:
+    return shorten(" ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split()), LONGEST)

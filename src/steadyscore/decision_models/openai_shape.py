@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, StrictBool
@@ -18,7 +17,6 @@ from pydantic_core import PydanticCustomError
 
 from ..machine.schemas import Closed, Words, check_json
 from ..terms import JsonObject
-from .order import DecisionOrder, DecisionOrderAnswer
 from .questions import (
     MOST_LEVELS,
     MOST_OPTIONS,
@@ -28,13 +26,12 @@ from .questions import (
     Noul,
     Option,
     Question,
-    Refusal,
     Request,
-    Response,
     Score,
     State,
+    place_among,
 )
-from .shape import Given, Shape, UnusableAnswer, other_outcomes
+from .shape import DecisionOrder, DecisionOrderAnswer, Shape, UnusableAnswer, as_object, other_outcomes
 
 MOST_QUESTIONS = 400
 """What OpenAI takes in a request, and we do."""
@@ -154,19 +151,19 @@ class DecisionsRequest(BaseModel):
         return Request(model, State(self.state), tuple(question.question() for question in self.questions))
 
     @staticmethod
-    def answer(questions: Sequence[Question], response: Response, order: DecisionOrderAnswer | None) -> DecisionsAnswer:
-        usage, optional = response.usage, {} if order is None else {"order": order}
+    def answer(request: Request, answers: Sequence[Answer | None], tokens: int, **order: DecisionOrderAnswer) -> DecisionsAnswer:
+        """What is answered, in the order of the questions; `order` where the request has it."""
         return DecisionsAnswer(
-            model=response.model,
-            answers=[_write_answer(question, answer) for question, answer in zip(questions, response.answers, strict=True)],
+            model=request.model,
+            answers=[_write_answer(question, answer) for question, answer in zip(request.questions, answers, strict=True)],
             usage=DecisionsUsage(
-                input_tokens=usage.input_tokens,
-                input_tokens_details=InputDetails(cached_tokens=usage.cached_tokens, cache_write_tokens=0),
-                output_tokens=usage.output_tokens,
+                input_tokens=tokens,
+                input_tokens_details=InputDetails(cached_tokens=0, cache_write_tokens=0),
+                output_tokens=0,
                 output_tokens_details=OutputDetails(reasoning_tokens=0),
-                total_tokens=usage.input_tokens + usage.output_tokens,
+                total_tokens=tokens,
             ),
-            **optional,
+            **order,
         )
 
 
@@ -240,9 +237,9 @@ class DecisionsAnswer(BaseModel):
     order: DecisionOrderAnswer | None = None
 
 
-def _write_answer(question: Question, answer: Answer | Refusal) -> AnyAnswer:
+def _write_answer(question: Question, answer: Answer | None) -> AnyAnswer:
     name = question.id
-    if isinstance(answer, Refusal):
+    if answer is None:
         return RefusalAnswer(type="refusal", name=name)
     if isinstance(question, Noul):
         return PredicateAnswer(type="predicate", name=name, probability=answer.probabilities[0])
@@ -290,7 +287,7 @@ def is_messages(content: object) -> bool:
     )
 
 
-def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[Given]:
+def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[object]:
     """Answers by the name of their question, or by its place where it has none; a single answer may be without its name."""
     given = body.get("answers")
     if not isinstance(given, list) or len(given) != len(questions):
@@ -300,26 +297,23 @@ def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[Given]:
     named = {name: answer for name, answer in zip(names, given, strict=True) if isinstance(name, str)}
     if len(given) > 1:
         placed = [answer if name is None else None for name, answer in zip(names, given, strict=True)]
-        return [Given(p if q.id is None else named.get(q.id)) for q, p in zip(questions, placed, strict=True)]
-    return [Given(given[0] if names[0] in (None, questions[0].id) else None)]
+        return [p if q.id is None else named.get(q.id) for q, p in zip(questions, placed, strict=True)]
+    return given if names[0] in (None, questions[0].id) else [None]
 
 
-def _read_outcomes(question: Question, answer: JsonObject) -> dict[str | bool | int, object]:
+def _read_outcomes(question: Question, answer: JsonObject) -> list[object]:
     """The probability of each outcome, each exactly once and in any order."""
     if isinstance(question, Noul):
-        return {}
-    labels: Sequence[str | None] = [level.label for level in question.levels] if isinstance(question, Score) else []
-    names = list(range(len(labels))) if isinstance(question, Score) else [option.value for option in question.options]
+        return []
+    labels = [level.label for level in question.levels] if isinstance(question, Score) else []
+    names = range(len(labels)) if isinstance(question, Score) else [option.value for option in question.options]
     given = answer.get("probabilities")
-    if not isinstance(given, list) or len(given) != len(names):
+    entries = [as_object(entry) for entry in given] if isinstance(given, list) else []
+    by_place = {place_among(entry.get("value"), names): entry for entry in entries}
+    is_other = any((by_place[place].get("label") or label) != label for place, label in enumerate(labels) if place in by_place)
+    if len(entries) != len(names) or by_place.keys() != set(range(len(names))) or is_other:
         raise other_outcomes(names)
-    outcomes: dict[str | bool | int, object] = {}
-    for name, label in zip_longest(names, labels):  # True == 1 in Python: the type must be the same too
-        entries = [e for e in given if isinstance(e, dict) and type(e.get("value")) is type(name) and e["value"] == name]
-        if len(entries) != 1 or (label is not None and (entries[0].get("label") or label) != label):
-            raise other_outcomes(names)
-        outcomes[name] = entries[0].get("probability")
-    return outcomes
+    return [by_place[place].get("probability") for place in range(len(names))]
 
 
 SHAPE = Shape(

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..window.presentation import permutations
-from .cases import Case
-from .pool import with_value
+from .cases import Case, with_value
 from .questions import Answer, Choice, Question, Score, State
 
 Channel = Literal["candidates", "options", "levels", "questions"]
@@ -42,7 +41,7 @@ def irrelevance(case: Case, channel: Channel) -> str | None:
         return None if len(case.candidates) > 1 else "the list of candidates has fewer than two"
     if channel == "questions":
         return None if len(case.questions) > 1 else "there is one question"
-    if not any(_may_turn(case, question, channel) for question in case.questions):
+    if not any(may_turn(case, question, channel) for question in case.questions):
         kind, what = ("choice", "options") if channel == "options" else ("score", "levels")
         return f"no question is a {kind} whose {what} may be reordered"
     return None
@@ -68,7 +67,7 @@ def presentations(case: Case, channel: Channel, count: int, seed: int) -> list[C
 
 
 def _outcome_orders(case: Case, question: Question, channel: Channel, count: int, seed: int) -> list[Order]:
-    if not _may_turn(case, question, channel):
+    if not may_turn(case, question, channel):
         return []
     n = len(question.outcomes)
     if channel == "levels":
@@ -76,7 +75,8 @@ def _outcome_orders(case: Case, question: Question, channel: Channel, count: int
     return _other_orders(n, count, seed, f"{case.id}/options/{question.id}")
 
 
-def _may_turn(case: Case, question: Question, channel: Channel) -> bool:
+def may_turn(case: Case, question: Question, channel: str) -> bool:
+    """Whether a channel puts the options or levels of a question into another order."""
     return isinstance(question, Choice if channel == "options" else Score) and question.id not in case.fixed
 
 

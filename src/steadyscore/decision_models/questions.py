@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -124,12 +125,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A probability for every outcome of a question."""
+    """A probability for every outcome of a question; None stands for one that the model declines to answer."""
 
     probabilities: tuple[float, ...]
     label_mass: float | None = None
     """Probability that lay on the labels of the outcomes before renormalisation, where the server tells it."""
-    argmax_is_label: bool | None = None
     named: int | None = None
     """The option that the server names, where that is not the first of the likeliest."""
 
@@ -148,26 +148,6 @@ class Answer:
         return max(self.probabilities)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A question that the model declines to answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a request cost in tokens."""
-
-    input_tokens: int = 0
-    """All that were read, from a cache or not."""
-    cached_tokens: int = 0
-    """Those of them that came from the server's cache."""
-    output_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """The answers to a request, in the order of its questions."""
-
-    model: str
-    answers: tuple[Answer | Refusal, ...]
-    usage: Usage = Usage()
+def place_among(value: object, names: Sequence[object]) -> int | None:
+    """The place of the name that a value is; True equals 1 in Python, so the type must be the same too."""
+    return next((place for place, name in enumerate(names) if type(name) is type(value) and name == value), None)

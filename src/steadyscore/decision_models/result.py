@@ -1,28 +1,60 @@
-"""An audit of decisions: its measures, its table and its page. It is read from a folder without a model."""
+"""An audit of decisions: its folder, its measures, its table and its page. It is read from the folder without a model.
+
+The folder holds `decision-run.json` and one JSON record per state, each whole, with its checksum. A kill loses the state that was
+being asked and no other: the same command goes on from there. A record that is damaged is asked for again; a folder of another
+command is refused.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from .. import __version__
+from ..errors import DamagedFile, InputError
+from ..machine.checksums import record_state
+from ..machine.disk import is_there, read_json, write_record
+from ..machine.extras import check_installed
 from ..machine.names import short_repr
 from ..machine.places import Place, parse_place
+from ..machine.schemas import read_as
+from ..report import templating
 from ..results.figure import Figure, beside_floor, mean_figure
 from ..results.notes import answer_remarks, saved_line, stop_note
 from ..results.render import Printed
 from ..results.table import DETECTABLE, Cell, Column, Note, Row, Table
 from ..runs.find import find_decision_folders, own_or_only
+from ..runs.layout import DECISIONS_FILE
 from ..runs.records import EarlyStop, to_json
+from ..runs.requests import check_same_command
+from ..runs.versions import versions
 from ..terms import Array, Failure, JsonObject
-from .cases import Case
-from .measures import CALIBRATION, INSTABILITIES, NOISE, QUALITIES, Shown, calibration_error, measure_case, stack
-from .page import DecisionsSection, find_example, write_decisions_page
-from .presentations import CHANNELS, Channel, irrelevance
-from .run import AS_GIVEN, Asked, DecisionRun
+from .cases import Case, read_case
+from .measures import (
+    AS_GIVEN,
+    CALIBRATION,
+    INSTABILITIES,
+    MEANINGS,
+    NOISE,
+    QUALITIES,
+    Asked,
+    TwoStates,
+    calibration_error,
+    find_example,
+    measure_state,
+    stack,
+)
+from .presentations import CHANNELS, CasePresentation, Channel, irrelevance
+from .questions import Answer
+
+STATES_FOLDER = "states"
+FORMAT = 1
 
 COLUMNS = (
     Column("channel"),
@@ -31,6 +63,83 @@ COLUMNS = (
     Column("states"),
     Column("detectable"),
 )
+
+
+class DecisionRun:
+    """What was asked of one model about one file, and what it answered."""
+
+    def __init__(self, folder: Place, record: dict[str, Any]):
+        self.folder, self.record = folder, record
+
+    @classmethod
+    def create_or_resume(cls, folder: Place, fingerprint: JsonObject, **about: Any) -> DecisionRun:
+        if is_there(folder / DECISIONS_FILE):
+            run = cls.open(folder)
+            check_same_command(folder, run.record["fingerprint"], fingerprint)
+            return run
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        begun = {"format": FORMAT, "status": "asking", "created": created, "fingerprint": fingerprint}
+        run = cls(folder, {**begun, **about, "versions": versions(), "sessions": []})
+        run.write_record()
+        return run
+
+    @classmethod
+    def open(cls, folder: Place) -> DecisionRun:
+        try:
+            record = read_json(folder / DECISIONS_FILE)
+        except FileNotFoundError:
+            raise InputError(f"{folder} holds no audit of decisions: it has no {DECISIONS_FILE}.") from None
+        missing = [key for key in ("status", "fingerprint", "name", "collection", "states") if key not in record]
+        if record_state(record) != "OK" or missing or record.get("format") != FORMAT:
+            raise DamagedFile(folder / DECISIONS_FILE, "is not what was written", "Delete the folder and run the command again.")
+        return cls(folder, record)
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.record["status"] == "complete")
+
+    def write_record(self, **about: Any) -> None:
+        self.record |= about
+        write_record(self.folder / DECISIONS_FILE, self.record)
+
+    def _file(self, number: int) -> Place:
+        return self.folder / STATES_FOLDER / f"{number:06d}.json"
+
+    def has(self, number: int) -> bool:
+        """Whether a state is on disk, whole."""
+        try:
+            return record_state(read_json(self._file(number))) == "OK"
+        except (FileNotFoundError, DamagedFile):
+            return False
+
+    def write(self, number: int, case: Case, asked: Asked) -> None:
+        entries = [
+            {
+                "channel": channel,
+                "presentation": {name: value for name, value in asdict(presentation).items() if value},
+                "answers": [{name: value for name, value in asdict(answer).items() if value is not None} for answer in answers],
+            }
+            for channel, (presentation, answers) in asked
+        ]
+        write_record(self._file(number), {"state": case.row, "asked": entries})
+
+    def read(self) -> list[tuple[Case, Asked]]:
+        """Every state that was answered, in the order of the file."""
+        if not self.is_complete:
+            raise InputError(f"{self.folder} is not complete. Run the command that made it again; it resumes where it stopped.")
+        numbers = self.record.get("looked") or range(self.record["states"])
+        return [self.read_state(number) for number in numbers if is_there(self._file(number))]
+
+    def read_state(self, number: int) -> tuple[Case, Asked]:
+        file = self._file(number)
+        record = read_json(file)
+        if record_state(record) != "OK":
+            raise DamagedFile(file, "is not what was written", "Run the command that made it again.")
+        asked: Asked = [
+            (entry["channel"], (read_as(CasePresentation, entry["presentation"]), [read_as(Answer, a) for a in entry["answers"]]))
+            for entry in record["asked"]
+        ]
+        return read_case(record["state"]), asked
 
 
 @dataclass(frozen=True)
@@ -93,6 +202,11 @@ class DecisionAudit(Printed):
         return self.figures[measure]
 
     @property
+    def example(self) -> TwoStates | None:
+        """The state and presentation under which most decisions are others than in the file; None where none is."""
+        return find_example(self.cases, self.asked)
+
+    @property
     def channels(self) -> dict[str, str]:
         """What each channel was changed in, or why it cannot matter."""
         return {channel: self._describe_channel(channel) for channel in CHANNELS}
@@ -142,18 +256,6 @@ class DecisionAudit(Printed):
         return short_repr(self, f"{self.name} on {self.collection}, {len(self.cases)} states")
 
 
-def measure_state(case: Case, asked: Asked) -> dict[str, float]:
-    """`measure.channel` -> its value, of one state."""
-    return measure_case(case, _by_channel(asked), asked[0][1])
-
-
-def _by_channel(asked: Asked) -> dict[str, list[Shown]]:
-    by_channel: dict[str, list[Shown]] = {}
-    for channel, shown in asked[1:]:
-        by_channel.setdefault(channel, []).append(shown)
-    return by_channel
-
-
 def load_decisions(folder: str | Place) -> DecisionAudit:
     """The audit in a folder, or the only one below it, measured again; no model is needed."""
     place = parse_place(folder)
@@ -179,8 +281,7 @@ def is_decision_measure(name: str) -> bool:
 
 def write_decisions_report(audits: Sequence[DecisionAudit], folder: Place) -> Place:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
-    sections = [
-        DecisionsSection(audit.tables()[0], find_example(audit.cases, audit.asked), audit.channels, len(audit.failed))
-        for audit in audits
-    ]
-    return write_decisions_page(sections, folder)
+    if not audits:
+        raise InputError("no audit of decisions was given to report. Name at least one folder.")
+    check_installed("The report page", "jinja2")
+    return templating.write_page("decisions", folder, {"version": __version__, "meanings": MEANINGS, "audits": audits})

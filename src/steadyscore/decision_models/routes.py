@@ -11,17 +11,14 @@ from starlette.exceptions import HTTPException
 
 from ..collection import open_collection
 from ..serve.batcher import Admission
-from ..serve.routes import StrictRoute
-from ..serve.runner import RequestRunner, Runner
+from ..serve.routes import RequestRunner, Runner, StrictRoute
 from ..serve.shapes import problems
 from ..tasks import TASKS
 from ..window.prompt import collapse
-from .cases import read_rows
+from .cases import read_cases
 from .openai_shape import DecisionsAnswer, DecisionsRequest
-from .order import DecisionOrder
-from .questions import Refusal, Usage
-from .questions import Response as Answers
-from .serving import AnsweredQuestion, answer_request, can_answer, count_windows, mean_answers, order_answer
+from .serving import AnsweredQuestion, answer_request, can_answer, count_windows, order_answer
+from .shape import DecisionOrder
 from .system_one import SystemOneAnswer, SystemOneRequest
 
 MEMBERS, MEMBER_CHARS = 4, 300
@@ -56,13 +53,12 @@ async def answer_questions(
     runner.check_permutations(order.permutations)
     windows = count_windows(runner.service, model, asked, order)
 
-    def work(admission: Admission) -> list[AnsweredQuestion | Refusal]:
+    def work(admission: Admission) -> list[AnsweredQuestion | None]:
         return answer_request(runner.service, model, admission, asked, order, refuse_long=body.refuses_long)
 
     answered, usage = await runner.run(request, model, len(asked.questions), windows, work)
-    answers = Answers(model.name, mean_answers(answered), Usage(usage.total_tokens))
-    told = None if body.order is None else order_answer(model, asked.questions, answered, order)
-    return body.answer(asked.questions, answers, told)
+    told = {} if body.order is None else {"order": order_answer(model, asked.questions, answered, order)}
+    return body.answer(asked, [None if each is None else each.mean for each in answered], usage.total_tokens, **told)
 
 
 # -- examples
@@ -90,7 +86,7 @@ def decision_examples() -> list[DecisionExample]:
     }
     state = {"query": collapse(passages.query), "candidates": members}
     offered = [DecisionExample(name="passages: each graded", state=state, pool="$.candidates", question=graded, threshold=1.5)]
-    ticket = read_rows("tickets")[0]
+    ticket = read_cases("tickets")[0].row
     for name, question in ticket["questions"].items():
         if question["type"] in ("choice", "score"):
             offered.append(

@@ -1,45 +1,46 @@
 """Typed questions about a state, answered by a served model: in the order given, averaged over orders, or without an order.
 
 It knows nothing of HTTP. A state may hold a list (`$.candidates`), which is what can be reordered; a question is about one
-member of it where the two have the same name.
+member of it where the two have the same name. A question is one read of its label tokens behind a prompt, in the words of vLLM's
+`/v1/systemone`, so that the same weights give the same answer here and there: the state, an empty line, the question with a label
+before each answer (yes and no, A to Z, 0 to 9). The reply's first token is read at the labels and renormalised over them; the
+label mass is what lay on them before.
 """
 
 from __future__ import annotations
 
 import json
+import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines import Engine
-from ..errors import InputError
+from ..engines import Engine, prompts_behind
+from ..errors import InputError, ModelError
 from ..serve.batcher import Admission, batched_backend
-from ..serve.service import Model, Service
+from ..serve.service import Model, Presentations, Service
 from ..terms import GRADES, Array, Instance, Prompt
+from ..window.encoding import Encoder
 from ..window.presentation import permutations
-from .local import answer_of, question_prompts, state_text
-from .order import DecisionOrder, DecisionOrderAnswer, QuestionStability
-from .pool import list_at, member_keys, member_text, value_at, with_list
-from .questions import Answer, Noul, Question, Refusal, Request, Score, State
+from ..window.readout import SlotLogits, grade_distribution
+from .cases import list_at, member_keys, member_text, value_at, with_list
+from .questions import Answer, Noul, Question, Request, Score, State
+from .shape import DecisionOrder, DecisionOrderAnswer, QuestionStability
 
 
 class AnsweredQuestion(NamedTuple):
-    """A question under its presentations."""
+    """A question under its presentations; None stands for one that is too long."""
 
     probabilities: Array
     """(P, outcomes)"""
     label_mass: float | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class ServedPresentation:
-    """One state, and which of the questions are asked behind it."""
-
-    content: Any
-    questions: tuple[int, ...]
+    @property
+    def mean(self) -> Answer:
+        return Answer(tuple(self.probabilities.mean(axis=0).tolist()), self.label_mass)
 
 
 def can_answer(model: Model) -> bool:
@@ -65,7 +66,7 @@ def count_windows(service: Service, model: Model, request: Request, order: Decis
 
 def answer_request(
     service: Service, model: Model, admission: Admission, request: Request, order: DecisionOrder, *, refuse_long: bool
-) -> list[AnsweredQuestion | Refusal]:
+) -> list[AnsweredQuestion | None]:
     """The answers in the order of the questions. `refuse_long`: a question beyond the model's context is refused alone."""
     if order.readout == "window":
         return _read_windows(service, model, admission, request, order)
@@ -73,18 +74,18 @@ def answer_request(
     assert isinstance(engine, Engine)
     engine.context = min(engine.context, service.limits.window_tokens)
     asked: list[tuple[int, Prompt]] = []
-    for each in presented_states(service, request, order):
+    for content, numbers in presented_states(service, request, order):
         admission.check()  # a state may be long, and its tokens are counted here
-        questions = [request.questions[i] for i in each.questions]
-        prompts = _fitting_prompts(engine, replace(request.state, content=each.content), questions, refuse_long)
-        asked += [(i, prompt) for i, prompt in zip(each.questions, prompts, strict=True) if prompt is not None]
+        questions = [request.questions[i] for i in numbers]
+        prompts = _fitting_prompts(engine, replace(request.state, content=content), questions, refuse_long)
+        asked += [(i, prompt) for i, prompt in zip(numbers, prompts, strict=True) if prompt is not None]
     if not asked:
         raise InputError(f"no question fits into {engine.context:,} tokens behind this state. Send a shorter state.")
     readings = engine.grade_logits([prompt for _, prompt in asked], label_mass=True)
     answers: list[list[Answer]] = [[] for _ in request.questions]
     for (i, _), reading in zip(asked, readings, strict=True):
         answers[i].append(answer_of(reading))
-    return [_answered(each) if each else Refusal() for each in answers]
+    return [_answered(each) if each else None for each in answers]
 
 
 def _answered(answers: Sequence[Answer]) -> AnsweredQuestion:
@@ -113,11 +114,11 @@ def find_members(service: Service, request: Request, order: DecisionOrder) -> li
     return members
 
 
-def presented_states(service: Service, request: Request, order: DecisionOrder) -> Iterator[ServedPresentation]:
-    """The states to ask behind: one per permutation, or one per member that a question names."""
-    every = tuple(range(len(request.questions)))
+def presented_states(service: Service, request: Request, order: DecisionOrder) -> Iterator[tuple[Any, Sequence[int]]]:
+    """The states to ask behind, one per permutation or per member that a question names, and the questions to ask there."""
+    every = range(len(request.questions))
     if order.readout == "state" and order.permutations == 1:
-        yield ServedPresentation(request.state.content, every)
+        yield request.state.content, every
         return
     content, members = _parsed(request.state.content), find_members(service, request, order)
     is_text = isinstance(request.state.content, str)
@@ -129,11 +130,11 @@ def presented_states(service: Service, request: Request, order: DecisionOrder) -
     if order.readout == "alone":
         about = members_asked_about(request.questions, members)
         for m in dict.fromkeys(about):
-            yield ServedPresentation(shown([members[m]]), tuple(i for i in every if about[i] == m))
+            yield shown([members[m]]), [i for i in every if about[i] == m]
         return
     orders = permutations(len(members), order.permutations if len(members) > 1 else 1, seed=order.seed, query_id="state")
     for row in orders:
-        yield ServedPresentation(shown([members[m] for m in row]), every)
+        yield shown([members[m] for m in row]), every
 
 
 def members_asked_about(questions: Sequence[Question], members: Sequence[Any]) -> list[int]:
@@ -173,15 +174,10 @@ def _parsed(content: Any) -> Any:
 
 def _read_windows(
     service: Service, model: Model, admission: Admission, request: Request, order: DecisionOrder
-) -> list[AnsweredQuestion | Refusal]:
+) -> list[AnsweredQuestion | None]:
     """`score` questions answered by the grades of the shared window that the model was trained or prompted for."""
     instance, about = window_request(service, request, order)
-    n = len(instance.pool)
-    orders = (
-        permutations(n, order.permutations, seed=order.seed, query_id=instance.query)
-        if order.permutations > 1
-        else np.arange(n)[None]
-    )
+    orders = Presentations(order.permutations, order.seed).orders(instance)
     graded = replace(model, first_stage=None)  # levels are the scorer's own: a rank in the state has none
     scored = service.score_orders(graded, admission, instance, orders, order.width)
     if scored.grades is None:
@@ -204,30 +200,22 @@ def window_request(service: Service, request: Request, order: DecisionOrder) -> 
 # -- what is said about the answers
 
 
-def mean_answers(answered: Sequence[AnsweredQuestion | Refusal]) -> tuple[Answer | Refusal, ...]:
-    return tuple(
-        each if isinstance(each, Refusal) else Answer(tuple(each.probabilities.mean(axis=0).tolist()), each.label_mass)
-        for each in answered
-    )
-
-
 def order_answer(
-    model: Model, questions: Sequence[Question], answered: Sequence[AnsweredQuestion | Refusal], order: DecisionOrder
+    model: Model, questions: Sequence[Question], answered: Sequence[AnsweredQuestion | None], order: DecisionOrder
 ) -> DecisionOrderAnswer:
     """What the answer says under `order`."""
     free = order.readout == "alone" or (order.readout == "window" and model.scorer(width=order.width).capabilities.order_free)
-    counts = [len(each.probabilities) for each in answered if not isinstance(each, Refusal)]
     return DecisionOrderAnswer(
         readout=order.readout,
-        permutations=max(counts),
+        permutations=max(len(each.probabilities) for each in answered if each),
         order_free=free,
         questions=[stability_of(q, a, order.threshold) for q, a in zip(questions, answered, strict=True)],
     )
 
 
-def stability_of(question: Question, answered: AnsweredQuestion | Refusal, threshold: float | None) -> QuestionStability:
+def stability_of(question: Question, answered: AnsweredQuestion | None, threshold: float | None) -> QuestionStability:
     """How often the presentations of a question decide as their mean does, and how far its value moves."""
-    if isinstance(answered, Refusal):
+    if answered is None:
         return QuestionStability(agreement=1.0)
     each, mean = answered.probabilities, answered.probabilities.mean(axis=0)
     values, value = each[:, mean.argmax()], mean.max()
@@ -248,3 +236,66 @@ def stability_of(question: Question, answered: AnsweredQuestion | Refusal, thres
         "label_mass": answered.label_mass,
     }
     return QuestionStability.model_validate({name: value for name, value in told.items() if value is not None})
+
+
+# -- one question as the prompt of a causal language model
+
+
+INSTRUCTIONS = "\ue000instructions\ue001"
+"""Stands for the request's instructions while the chat template is rendered."""
+
+
+def labels(question: Question) -> tuple[str, ...]:
+    """What the model may reply, in the order of the question's outcomes."""
+    if isinstance(question, Noul):
+        return ("yes", "no")
+    return tuple((string.digits if isinstance(question, Score) else string.ascii_uppercase)[: len(question.outcomes)])
+
+
+def state_text(content: Any) -> str:
+    """The state as the model reads it: a text as it is, anything else as JSON on one line."""
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+
+
+def question_text(question: Question) -> str:
+    """The question as the model reads it, after the state."""
+    lead = [f"Question: {question.instructions}"] if question.instructions else []
+    return "\n".join([*lead, *_answer_lines(question)])
+
+
+def _answer_lines(question: Question) -> list[str]:
+    """Each label with what it stands for, and what to reply."""
+    if isinstance(question, Noul):
+        sides = zip(labels(question), (question.yes, question.no), strict=True)
+        return [*(f"{label}: {meaning}" if meaning else label for label, meaning in sides), "Answer with yes or no only."]
+    if isinstance(question, Score):
+        meanings, reply = question.outcomes, "the number of one level"
+    else:
+        meanings = tuple(f"{o.name} - {o.description}" if o.description else o.name for o in question.options)
+        reply = "the letter of one option"
+    lines = [f"{label}: {words}" for label, words in zip(labels(question), meanings, strict=True)]
+    return [*lines, f"Answer with {reply} only."]
+
+
+def question_prompts(encoder: Encoder, state: State, questions: Sequence[Question]) -> list[Prompt]:
+    """One prompt per question. What all of them begin with, the state above all, is their prefix, which is computed once."""
+    before, after = encoder.template(None if state.instructions is None else INSTRUCTIONS)
+    head, marker, rest = before.partition(INSTRUCTIONS)
+    opening = [*encoder.fixed(head), *(encoder.plain(state.instructions or "") if marker else ()), *encoder.fixed(rest)]
+    shown, closing = state_text(state.content), encoder.fixed(after)
+    whole = [(*opening, *encoder.plain(f"{shown}\n\n{question_text(question)}"), *closing) for question in questions]
+    return prompts_behind(whole, [label_tokens(encoder, labels(question)) for question in questions])
+
+
+def label_tokens(encoder: Encoder, names: Sequence[str]) -> tuple[int, ...]:
+    """The first token of each label, which must tell the labels apart."""
+    tokens = tuple(encoder.fixed(name)[0] for name in names)
+    if len(set(tokens)) < len(tokens):
+        raise ModelError(f"the labels {', '.join(names)} begin with the same token in the tokenizer of {encoder.name}.")
+    return tokens
+
+
+def answer_of(reading: SlotLogits) -> Answer:
+    """What was read at a question's labels."""
+    mass = None if reading.label_mass is None else float(reading.label_mass[0])
+    return Answer(tuple(grade_distribution(reading.logits[0]).tolist()), mass)

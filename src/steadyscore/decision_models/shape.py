@@ -1,6 +1,7 @@
-"""What the two request shapes share: writing a request, reading its answers, and naming every question without a usable one.
+"""What the two request shapes share: requests written, answers read with every question without a usable one named, and `order`.
 
-`system_one.py` and `openai_shape.py` each hold one `Shape`, which says how theirs differs.
+`system_one.py` and `openai_shape.py` each hold one `Shape`, which says how theirs differs. `order` is our one extra key of a
+request to them and of its answer: how the list in a state is presented, and how the answers moved.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, Field
 
 from ..machine.names import shorten
+from ..machine.schemas import Closed, Count, Real, Seed, check_characters
 from ..terms import JsonObject
-from .questions import Answer, Choice, Kind, Noul, Question, Refusal, Request, Response, Usage
+from .questions import Answer, Choice, Kind, Noul, Question, Request, place_among
 
 SLACK = 1e-2
 """How far probabilities may be from their sum: servers round them."""
@@ -21,14 +24,6 @@ SLACK = 1e-2
 
 class UnusableAnswer(ValueError):
     """An answer of a decision model that does not answer what was asked; every question without one is named."""
-
-
-class Given(NamedTuple):
-    """What a server answered to one question."""
-
-    answer: object
-    """None where there is none."""
-    diagnostics: JsonObject = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +44,10 @@ class Shape:
     """A question without its kind and its name."""
     wrap: Callable[[Request, Sequence[JsonObject]], JsonObject]
     """The request around its written questions."""
-    unwrap: Callable[[Sequence[Question], JsonObject], Sequence[Given]]
-    """What was answered to each question."""
-    read_outcomes: Callable[[Question, JsonObject], Mapping[str | bool | int, object]]
-    """The probability of each outcome of an answer, in the order of the question's own; empty where only that of yes is told."""
+    unwrap: Callable[[Sequence[Question], JsonObject], Sequence[object]]
+    """What was answered to each question, with the `label_mass` where a server tells it; None where there is no answer."""
+    read_outcomes: Callable[[Question, JsonObject], Sequence[object]]
+    """What an answer gives as the probability of each outcome of the question, in its order; none where only yes is told."""
 
     def write_request(self, request: Request) -> dict[str, object]:
         written = [
@@ -61,45 +56,43 @@ class Shape:
         ]
         return {"model": request.model, **self.wrap(request, written)}
 
-    def read_answers(self, questions: Sequence[Question], body: object) -> Response:
+    def read_answers(self, questions: Sequence[Question], body: object) -> list[Answer | None]:
         """The answers to these questions; `UnusableAnswer` where one is missing or is not a distribution over its outcomes."""
-        whole = body if isinstance(body, dict) else {}
-        answers: list[Answer | Refusal] = []
+        answers: list[Answer | None] = []
         mistakes: list[str] = []
-        for number, (question, given) in enumerate(zip(questions, self.unwrap(questions, whole), strict=True), 1):
+        for number, (question, answer) in enumerate(zip(questions, self.unwrap(questions, as_object(body)), strict=True), 1):
             what = f"question {question.id or number}"
-            if given.answer is None:
+            if answer is None:
                 mistakes.append(f"{what} was not answered")
                 continue
             try:
-                answers.append(self._read_answer(question, given))
+                answers.append(self._read_answer(question, answer))
             except UnusableAnswer as odd:
                 mistakes.append(f"{what}: {odd}")
         if mistakes:
             raise UnusableAnswer("; ".join(mistakes))
-        model = whole.get("model")
-        return Response(model if isinstance(model, str) else "", tuple(answers), read_usage(whole.get("usage")))
+        return answers
 
-    def _read_answer(self, question: Question, given: Given) -> Answer | Refusal:
-        answer, kind = given.answer, self.kinds[question.kind]
+    def _read_answer(self, question: Question, answer: object) -> Answer | None:
+        kind = self.kinds[question.kind]
         if not isinstance(answer, dict):
             raise UnusableAnswer("the answer is not an object")
         if answer.get("type") == "refusal":
-            return Refusal()
+            return None
         if answer.get("type") != kind:
             raise UnusableAnswer(f"it is a {kind}, its answer a {answer.get('type')!r}")
-        outcomes = self.read_outcomes(question, answer)
-        if outcomes:
+        if outcomes := self.read_outcomes(question, answer):
             read = _read_decided(question, answer.get(question.kind), outcomes)
         else:
             yes = _read_probability(answer.get(self.yes), self.yes)
             read = Answer((yes, 1 - yes))
-        mass, is_label = given.diagnostics.get("label_mass"), given.diagnostics.get("argmax_is_label")
-        return replace(
-            read,
-            label_mass=None if mass is None else _read_probability(mass, "label_mass"),
-            argmax_is_label=is_label if isinstance(is_label, bool) else None,
-        )
+        mass = answer.get("label_mass")
+        return read if mass is None else replace(read, label_mass=_read_probability(mass, "label_mass"))
+
+
+def as_object(value: object) -> JsonObject:
+    """A JSON object, empty where a server gave anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def other_outcomes(names: Sequence[object]) -> UnusableAnswer:
@@ -107,16 +100,16 @@ def other_outcomes(names: Sequence[object]) -> UnusableAnswer:
     return UnusableAnswer(f"the probabilities are not those of {', '.join(map(str, names))}")
 
 
-def _read_decided(question: Question, stated: object, outcomes: Mapping[str | bool | int, object]) -> Answer:
+def _read_decided(question: Question, stated: object, outcomes: Sequence[object]) -> Answer:
     """The probabilities of an answer, with what the server itself reads off them: its option, or a score that must be theirs."""
-    probabilities = tuple(_read_probability(value, "a probability") for value in outcomes.values())
+    probabilities = tuple(_read_probability(value, "a probability") for value in outcomes)
     if abs(math.fsum(probabilities) - 1) > SLACK:
         raise UnusableAnswer(f"the probabilities sum to {math.fsum(probabilities):.4g}, not to 1")
     answer = Answer(probabilities)
     if stated is None:
         return answer
     if isinstance(question, Choice):
-        place = next((i for i, name in enumerate(outcomes) if name == stated and type(name) is type(stated)), None)
+        place = place_among(stated, [option.value for option in question.options])
         if place is None:
             raise UnusableAnswer(f"the choice {_short(stated)} is not among the options")
         return answer if place == answer.best else replace(answer, named=place)
@@ -133,17 +126,61 @@ def _read_probability(value: object, what: str) -> float:
     return min(max(float(value), 0.0), 1.0)
 
 
-def read_usage(usage: object) -> Usage:
-    """Token counts; a server need not give them, and what it gives may be anything."""
-    given = usage if isinstance(usage, dict) else {}
-    details = given.get("input_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(_count(given.get("input_tokens")), _count(cached), _count(given.get("output_tokens")))
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
 def _short(value: object) -> str:
     return shorten(repr(value), 40, "...")
+
+
+def usage_of(body: object) -> dict[str, int]:
+    """The tokens that an answer says it took, all that were read and those of them that came from the server's cache.
+
+    A server need not give them, and what it gives may be anything.
+    """
+    usage = as_object(as_object(body).get("usage"))
+    cached = as_object(usage.get("input_tokens_details")).get("cached_tokens")
+    given = {"prompt": usage.get("input_tokens"), "cached_prompt": cached, "completion": usage.get("output_tokens")}
+    return {name: count if isinstance(count, int) and count is not True and count > 0 else 0 for name, count in given.items()}
+
+
+# -- our one extra key
+
+
+PATH = r"^\$(\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]+\]|\['[^']*'\])*$"
+Path = Annotated[str, Field(pattern=PATH, examples=["$.candidates"]), AfterValidator(check_characters)]
+Readout = Literal["state", "alone", "window"]
+
+
+class DecisionOrder(Closed):
+    """Our one extra key of a request: how the list in the state is presented, and what to tell about it."""
+
+    readout: Readout = Field(
+        default="state",
+        description="state: every question behind the whole state. alone: each question behind a state that holds only the "
+        "member it names, so no order is left. window: `score` questions of four levels by the model's own shared window.",
+    )
+    pool: Path = Field(default="$.candidates", description="Where the state holds the list that may be reordered.")
+    query: Path = Field(default="$.query", description="Where the state holds the query, for the window.")
+    permutations: Count = Field(default=1, description="1: the order given. More: the mean over this many random orders.")
+    seed: Seed = 0
+    width: Count | None = Field(default=None, description="Documents per prompt, for the window.")
+    threshold: Real | None = Field(default=None, description="Also say which `score` answers reach this level.")
+
+
+class QuestionStability(BaseModel):
+    """How one answer moved over the presentations."""
+
+    agreement: float = Field(
+        description="Share of presentations that decide as their mean does: the likelier side, the option, the likeliest level; "
+        "with a threshold, whether the score reaches it."
+    )
+    sd: float | None = Field(default=None, description="Standard deviation of the score or the probability.")
+    kept: bool | None = Field(default=None, description="Whether the score reaches the threshold.")
+    label_mass: float | None = None
+
+
+class DecisionOrderAnswer(BaseModel):
+    """Our one extra key of an answer; present where the request has `order`."""
+
+    readout: Readout
+    permutations: int = Field(description="Presentations behind each answer.")
+    order_free: bool = Field(description="Whether the order of the list cannot change an answer by construction.")
+    questions: list[QuestionStability] = Field(description="In the order of the questions.")

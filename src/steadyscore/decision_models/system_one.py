@@ -16,22 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..machine.schemas import Closed, Json, Key, Words, refuse_more_keys
 from ..terms import JsonObject
-from .order import DecisionOrder, DecisionOrderAnswer
-from .questions import (
-    MOST_LEVELS,
-    MOST_OPTIONS,
-    Answer,
-    Choice,
-    Level,
-    Noul,
-    Option,
-    Question,
-    Request,
-    Response,
-    Score,
-    State,
-)
-from .shape import Given, Shape, UnusableAnswer, other_outcomes
+from .questions import MOST_LEVELS, MOST_OPTIONS, Answer, Choice, Level, Noul, Option, Question, Request, Score, State
+from .shape import DecisionOrder, DecisionOrderAnswer, Shape, UnusableAnswer, as_object, other_outcomes
 
 MOST_QUESTIONS = 64
 """What vLLM takes in a request, and we do."""
@@ -96,22 +82,19 @@ class SystemOneRequest(BaseModel):
         return Request(model, State(self.state, self.instructions), questions)
 
     @staticmethod
-    def answer(questions: Sequence[Question], response: Response, order: DecisionOrderAnswer | None) -> SystemOneAnswer:
-        answered = {
-            key: (question, answer)
-            for key, question, answer in zip(keys(questions), questions, response.answers, strict=True)
-            if isinstance(answer, Answer)
-        }
-        told = {key: Diagnostics(label_mass=a.label_mass) for key, (_, a) in answered.items() if a.label_mass is not None}
-        optional: dict[str, Any] = ({"diagnostics": told} if told else {}) | ({} if order is None else {"order": order})
+    def answer(request: Request, answers: Sequence[Answer | None], tokens: int, **order: DecisionOrderAnswer) -> SystemOneAnswer:
+        """What is answered, to questions that are all answered; `order` where the request has it."""
+        named = dict(zip(keys(request.questions), zip(request.questions, answers, strict=True), strict=True))
+        masses = {key: answer.label_mass for key, (_, answer) in named.items() if answer and answer.label_mass is not None}
+        optional: Any = {"diagnostics": {key: Diagnostics(label_mass=mass) for key, mass in masses.items()}} if masses else {}
         return SystemOneAnswer(
             id=f"decision-{uuid.uuid4().hex}",
             object="structured_decision",
             created=int(time.time()),
-            model=response.model,
-            answers={key: _write_answer(question, answer) for key, (question, answer) in answered.items()},
-            usage=SystemOneUsage(input_tokens=response.usage.input_tokens, output_tokens=response.usage.output_tokens),
-            **optional,
+            model=request.model,
+            answers={key: _write_answer(question, answer) for key, (question, answer) in named.items() if answer},
+            usage=SystemOneUsage(input_tokens=tokens, output_tokens=0),
+            **optional | order,
         )
 
 
@@ -201,29 +184,29 @@ def _wrap(request: Request, written: Sequence[JsonObject]) -> JsonObject:
     return {"state": state.content, **instructions, "questions": dict(zip(keys(request.questions), written, strict=True))}
 
 
-def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[Given]:
-    answers, diagnostics = body.get("answers"), body.get("diagnostics")
+def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[object]:
+    answers, told = body.get("answers"), as_object(body.get("diagnostics"))
     if not isinstance(answers, dict):
         raise UnusableAnswer("the answer has no map of answers")
-    told = diagnostics if isinstance(diagnostics, dict) else {}
-    return [_given(question, answers.get(key), told.get(key)) for key, question in zip(keys(questions), questions, strict=True)]
+
+    def given(key: str, question: Question) -> object:
+        """Some servers leave the type out: it is that of the question."""
+        answer = answers.get(key)
+        mass = as_object(told.get(key)).get("label_mass")
+        return {"type": question.kind, **answer, "label_mass": mass} if isinstance(answer, dict) else answer
+
+    return [given(key, question) for key, question in zip(keys(questions), questions, strict=True)]
 
 
-def _given(question: Question, answer: object, told: object) -> Given:
-    """Some servers leave the type out: it is that of the question."""
-    typed = {"type": question.kind, **answer} if isinstance(answer, dict) else answer
-    return Given(typed, told if isinstance(told, dict) else {})
-
-
-def _read_outcomes(question: Question, answer: JsonObject) -> dict[str | bool | int, object]:
+def _read_outcomes(question: Question, answer: JsonObject) -> list[object]:
     probabilities, names = answer.get("probabilities"), outcome_names(question)
     if isinstance(question, Noul) and probabilities is None:
-        return {}
+        return []
     if not isinstance(probabilities, dict) or sorted(probabilities) != sorted(names):
         raise other_outcomes(names)
     if isinstance(question, Score) and answer.get("legend") not in (None, dict(zip(names, question.outcomes, strict=True))):
         raise UnusableAnswer("the legend is not that of the levels asked about")
-    return {name: probabilities[name] for name in names}
+    return [probabilities[name] for name in names]
 
 
 SHAPE = Shape(

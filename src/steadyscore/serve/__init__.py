@@ -1,10 +1,9 @@
 """The scorer in production: rerank APIs people already call, with the decision as a first-class output.
 
 settings       what a server allows                  service        pools in, scores and decisions out; no HTTP
-passes         windows scored together, if wanted    batcher        the workers, and whose turn it is
-truncation     what is read of a long document       monitor        live stability in idle time
+batcher        windows scored together, in turns     truncation     what is read of a long document
 shapes         our requests and answers as JSON      rerank_shapes  those of Jina, Cohere, TEI and vLLM
-runner         what every scoring route needs        routes         each shape to a pool, and scores to its answer
+routes         each shape to a pool, its answer      monitor        live stability in idle time
 operations     models, health, metrics, explorer     middleware     host, token, size, id, log line
 app            all of it as one application          server         uvicorn around it, its connections and its log
 

@@ -22,9 +22,7 @@ from ..machine.schemas import SURROGATE, mistakes_of, place_of, words_of
 from . import operations, routes
 from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
 from .middleware import RequestMiddleware, open_paths
-from .monitor import Monitor
 from .operations import Metrics, log_fault
-from .runner import RequestRunner
 from .service import Service
 from .settings import Limits, ServerSettings
 from .shapes import Problem
@@ -62,8 +60,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 def create_app(service: Service, settings: ServerSettings, metrics: Metrics, more: Sequence[APIRouter] = ()) -> FastAPI:
     """The application, with the routes of later packages in `more`."""
-    monitor = Monitor(service, metrics, settings.monitor_share)
-    runner = RequestRunner(service, metrics, monitor, dict(settings.aliases), settings.any_model)
+    runner = routes.RequestRunner(service, metrics, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +68,7 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics, mor
         yield
         warming.cancel()
         await asyncio.gather(warming, return_exceptions=True)
-        monitor.close()
+        runner.monitor.close()
         service.close()
         runner.executor.shutdown(wait=True)
 
@@ -94,15 +91,11 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics, mor
     app.add_exception_handler(HTTPException, refuse_http)
     app.add_exception_handler(RequestValidationError, refuse_body)
     app.openapi = cache(partial(specification, app, settings))  # type: ignore[method-assign]
-    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=counted_paths(more))
-    return app
-
-
-def counted_paths(more: Sequence[APIRouter]) -> frozenset[str]:
-    """Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
     routers = (routes.router, operations.router, operations.probes, *more)
     counted = [route for router in routers for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema]
-    return frozenset(operations.FILES) | {route.path for route in counted}
+    paths = {*operations.FILES, *(route.path for route in counted)}
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=paths)
+    return app
 
 
 async def warm_up(service: Service, executor: Executor) -> None:

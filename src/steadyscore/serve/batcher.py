@@ -7,8 +7,9 @@ Idle workers share the windows that wait: on a CPU two passes on half the cores 
 Small requests share no pass with large ones, and where large ones keep the workers busy, one more worker takes the small ones.
 Passes with the same `exclusive_key` never run at the same time, for engines that take one call at a time.
 
-What nobody waits for any more leaves the queue, or its pass (`passes.py`). Prompts are made by `Scorer` alone: this module never
-sees a text.
+Windows are wanted as long as their request waits for them. What is not wanted any more leaves the queue, a pass in which nothing
+is wanted is abandoned at the next layer of its model, and its results go nowhere. Prompts are made by `Scorer` alone: this module
+never sees a text.
 """
 
 from __future__ import annotations
@@ -16,22 +17,29 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from ..engines import Backend, Engine, Grader, Reranker
+from ..engines import Grader, Reranker
 from ..errors import InputError
-from ..terms import JsonObject
+from ..terms import Prompt
 from ..window.readout import SlotLogits
-from .passes import Abandoned, BatchKey, Cost, Job, Pass, cost_of, current_pass
 from .settings import Limits
 
+B = TypeVar("B", Grader, Reranker, Grader | Reranker)
 T = TypeVar("T")
 R = TypeVar("R")
+BatchKey = tuple[int, bool]
+"""Which backend, and whether the label mass is read: windows with the same key may share a call."""
+Cost = Mapping[int, int]
+"""Tokens of a window, by the hash of what is read: what windows of a pass have in common is read once."""
+SMALL_TOKENS = 1024
+"""A request of at most so many tokens at a time is a small one."""
 QUEUE_PASSES = 32
 """Passes of the most tokens that may wait or run."""
 
@@ -58,6 +66,112 @@ class ClientDisconnected(Exception):
 
 class EngineFailed(Exception):
     """The engine raised an exception that is not one of ours."""
+
+
+# -- windows that wait, and windows that are scored together
+
+
+class Abandoned(Exception):
+    """Nobody waits for what a pass computes."""
+
+
+def cost_of(window: Any) -> Cost:
+    """Tokens that are read for a window on this machine; orders of one set are read as one."""
+    if not isinstance(window, Prompt):
+        return {}
+    if window.segment:
+        return {hash(replace(window, slots=())): len(window)}
+    return {hash(window.prefix): len(window.prefix), hash(window): len(window.body)}
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Windows of one request that go through one function, and the future that gives all their results."""
+
+    key: BatchKey
+    run: Callable[[list[Any]], Sequence[Any]]
+    items: Sequence[Any]
+    costs: Sequence[Cost]
+    exclusive_key: int | None
+    """Passes with the same one do not overlap; None: any number of passes."""
+    model: str
+    next_item: int = 0
+    """The place of the first window that is in no pass yet."""
+    results: dict[int, Any] = field(default_factory=dict)
+    future: Future[list[Any]] = field(default_factory=Future)
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = sum({part: tokens for cost in self.costs for part, tokens in cost.items()}.values())
+
+    @property
+    def is_large(self) -> bool:
+        return self.tokens > SMALL_TOKENS
+
+    @property
+    def lane(self) -> tuple[BatchKey, bool]:
+        """What windows of one pass have in common: their engine, and whether their request is a large one."""
+        return self.key, self.is_large
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the request still waits: it was neither cancelled nor answered, and its time is not up."""
+        return not self.future.done()
+
+    def finish(self, results: Mapping[int, Any]) -> None:
+        """Take results of some windows, by their place; the last of them answer the request."""
+        self.results.update(results)
+        if len(self.results) == len(self.items):
+            with suppress(InvalidStateError):  # not wanted since a moment ago
+                self.future.set_result([self.results[i] for i in range(len(self.items))])
+
+    def fail(self, fault: Exception) -> None:
+        with suppress(InvalidStateError):
+            self.future.set_exception(fault)
+
+
+@dataclass(slots=True, eq=False)
+class Pass:
+    """Windows of one lane that a worker has the engine score together."""
+
+    windows: list[tuple[Job, int]]
+    began: float = field(default_factory=lambda: time.monotonic())
+
+    @property
+    def jobs(self) -> list[Job]:
+        return list(dict.fromkeys(job for job, _ in self.windows))
+
+    @property
+    def is_wanted(self) -> bool:
+        return any(job.is_wanted for job, _ in self.windows)
+
+    def score(self) -> list[Any]:
+        first, _ = self.windows[0]
+        results = list(first.run([job.items[i] for job, i in self.windows]))
+        if len(results) != len(self.windows):
+            raise RuntimeError(f"{len(self.windows)} windows were given and {len(results)} results came back")
+        return results
+
+    def split(self) -> list[Pass]:
+        """A pass for each of the jobs alone."""
+        return [Pass([(owner, i) for owner, i in self.windows if owner is job]) for job in self.jobs]
+
+
+class _CurrentPass(threading.local):
+    value: Pass | None = None
+
+
+current_pass = _CurrentPass()
+"""Of each worker: the pass that it scores."""
+
+
+def check_wanted(*_: object) -> None:
+    """Raise where nobody waits for the calling worker's pass; local models call it before each of their layers."""
+    if current_pass.value is not None and not current_pass.value.is_wanted:
+        raise Abandoned
+
+
+# -- requests that were let in, and the workers
 
 
 @dataclass(slots=True, eq=False)
@@ -98,8 +212,8 @@ class Batcher:
         """Windows of the requests in flight, by model."""
         self._rates: dict[str, float] = {}
         """Windows per second of one worker, by model, smoothed over passes."""
-        self._jobs: list[Job] = []
-        """With windows that wait, in the order of their turns."""
+        self.jobs: list[Job] = []
+        """With windows that no worker has taken yet, in the order of their turns."""
         self._passes: list[Pass] = []
         """Those that run."""
         self._changed = threading.Condition()
@@ -144,16 +258,6 @@ class Batcher:
             return self._reserved.total()
 
     @property
-    def waiting(self) -> int:
-        """Requests with windows that no worker has taken yet."""
-        with self._changed:
-            return len(self._jobs)
-
-    @property
-    def idle(self) -> bool:
-        return not self.in_flight
-
-    @property
     def alive(self) -> bool:
         return all(worker.is_alive() for worker in self._workers) and not self._closing
 
@@ -191,7 +295,7 @@ class Batcher:
             if begins_beside_others and self.tokens + job.tokens > QUEUE_PASSES * self.limits.window_tokens:
                 raise Busy(self.retry_after())
             self.tokens += job.tokens
-            self._jobs.append(job)
+            self.jobs.append(job)
             self._changed.notify_all()
         try:
             results = job.future.result(timeout=max(0.0, admission.deadline - time.monotonic()))
@@ -234,11 +338,11 @@ class Batcher:
         running = [each.windows[0][0] for each in self._passes]
         if only_small and (self.free or not any(job.is_large for job in running)):
             return []
-        self._jobs = [job for job in self._jobs if job.is_wanted]
+        self.jobs = [job for job in self.jobs if job.is_wanted]
         busy_keys = {job.exclusive_key for job in running} - {None}
-        ready = [job for job in self._jobs if job.exclusive_key not in busy_keys and not (only_small and job.is_large)]
+        ready = [job for job in self.jobs if job.exclusive_key not in busy_keys and not (only_small and job.is_large)]
         turns = deque(job for job in ready if job.lane == ready[0].lane)
-        others = [job for job in self._jobs if job not in turns]
+        others = [job for job in self.jobs if job not in turns]
         waiting = sum(len(job.items) - job.next_item for job in turns)
         share = waiting if ready and ready[0].exclusive_key is not None else -(-waiting // max(1, self.free))
         windows, parts = list[tuple[Job, int]](), dict[int, int]()
@@ -251,7 +355,7 @@ class Batcher:
             job.next_item += 1
             if job.next_item < len(job.items):
                 turns.append(job)
-        self._jobs = others + list(turns)  # another lane's turn comes first in the next pass
+        self.jobs = others + list(turns)  # another lane's turn comes first in the next pass
         return windows
 
     def _run(self, current: Pass) -> None:
@@ -287,57 +391,36 @@ class Batcher:
         return not any(worker.is_alive() for worker in self._workers)
 
 
-# -- stand-ins: for one request, what the scorer takes for the backend
+# -- for one request: what the scorer takes for the backend
 
 
-def batched_backend(backend: Grader | Reranker, batcher: Batcher, admission: Admission) -> Grader | Reranker:
-    """The same as a backend, but the batcher's workers score the windows."""
-    if isinstance(backend, Engine):
-        return BatchedEngine(backend, batcher, admission)
-    kind = BatchedReranker if isinstance(backend, Reranker) else BatchedGrader
-    return kind(backend, batcher, admission)
+def batched_backend(backend: B, batcher: Batcher, admission: Admission) -> B:
+    """A copy of a backend whose windows the batcher's workers score; a window of a reranker is a query and its texts."""
+    most = batcher.limits.window_tokens
 
-
-class Batched(Backend):
-    """What the stand-ins have of the backend, and how they queue windows for it."""
-
-    def __init__(self, backend: Any, batcher: Batcher, admission: Admission):
-        self._backend, self._batcher, self._admission = backend, batcher, admission
-        self.name, self.capabilities, self.width = backend.name, backend.capabilities, backend.width
-        self.trained_settings, self.encoder = backend.trained_settings, backend.encoder
-
-    def identity(self) -> JsonObject:
-        return dict(self._backend.identity())
-
-    def _queue(self, run: Callable[[list[T]], Sequence[R]], windows: Sequence[T], label_mass: bool = False) -> list[R]:
+    def queue(run: Callable[[list[T]], Sequence[R]], windows: Sequence[T], label_mass: bool = False) -> list[R]:
         costs = [cost_of(window) for window in windows]
-        sizes, most = [sum(cost.values()) for cost in costs], self._batcher.limits.window_tokens
+        sizes = [sum(cost.values()) for cost in costs]
         if max(sizes, default=0) > most:
             raise InputError(
                 f"a window of this request has {max(sizes):,} tokens, the server takes {most:,}. "
                 "Send fewer or shorter documents, or ask for fewer in a window (`width`)."
             )
-        self._admission.tokens += sum(sizes)
-        backend = self._backend
-        return self._batcher.call(self._admission, (id(backend), label_mass), run, windows, backend.exclusive_key, costs)
+        admission.tokens += sum(sizes)
+        return batcher.call(admission, (id(backend), label_mass), run, windows, backend.exclusive_key, costs)
 
+    def grade_logits(prompts: Sequence[Any], *, label_mass: bool = False) -> list[SlotLogits]:
+        assert isinstance(backend, Grader)
+        return queue(partial(backend.grade_logits, label_mass=label_mass), prompts, label_mass)
 
-class BatchedGrader(Batched, Grader):
-    def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[SlotLogits]:
-        return self._queue(partial(self._backend.grade_logits, label_mass=label_mass), prompts, label_mass)
+    def score_pools(pools: Sequence[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
+        assert isinstance(backend, Reranker)
+        return queue(backend.score_pools, pools)
 
-
-class BatchedEngine(BatchedGrader, Engine):
-    def __init__(self, backend: Engine, batcher: Batcher, admission: Admission):
-        super().__init__(backend, batcher, admission)
-        self.context = backend.context
-
-
-class BatchedReranker(Batched, Reranker):
-    """A window is a query and its texts."""
-
-    def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        return self.score_pools([(query, texts)])[0]
-
-    def score_pools(self, pools: Sequence[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
-        return self._queue(self._backend.score_pools, pools)
+    batched: Any = copy(backend)
+    if isinstance(backend, Grader):
+        batched.grade_logits = grade_logits
+    else:
+        batched.score_pools = score_pools
+        batched.score = lambda query, texts: score_pools([(query, texts)])[0]
+    return cast(B, batched)

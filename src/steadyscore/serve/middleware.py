@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .operations import Metrics, log, log_fault
+from .operations import FILES, Metrics, log, log_fault
 from .settings import ServerSettings, host_name, known_hosts
 
-OPEN_PATHS = frozenset({"/", "/health", "/ready", "/openapi.json", "/explorer.css", "/explorer.js", "/explorer.decisions.js"})
+OPEN_PATHS = frozenset({"/health", "/ready", "/openapi.json", *FILES})
 """Paths that need no token: they give no data and start no work."""
 PROBE_PATHS = frozenset({"/health", "/ready"})
 """Paths for any host: health checks call a server by its address."""
@@ -39,6 +39,8 @@ SECURITY_HEADERS = [
 COSTS = ("presentations", "windows", "tokens")
 """What a request took, in a header each; windows are what an endpoint behind this server was asked for."""
 REQUEST_ID = re.compile(rb"[\w.:/+=@-]{1,128}")
+LAST_ANSWER = {"Connection": "close"}
+"""Headers of a refusal after which the rest of the request is not read."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -48,7 +50,7 @@ class Refusal(NamedTuple):
     sentence: str
     reason: str
     """As the metrics count it."""
-    headers: Headers = ()
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 def request_id_of(headers: Headers) -> str:
@@ -69,10 +71,11 @@ def open_paths(settings: ServerSettings) -> frozenset[str]:
 
 
 class RequestMiddleware:
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, routes: frozenset[str]):
+    """Around the whole application; `routes` are named by the metrics and the log, so that a client cannot add to them."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, routes: Collection[str]):
         self.app, self.settings, self.metrics, self.routes = app, settings, metrics, routes
         self.hosts = known_hosts(settings)
-        self.span = _span_factory()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,17 +99,19 @@ class RequestMiddleware:
 
         route = scope["path"] if scope["path"] in self.routes else "other"
         try:
-            with self.span(f"{scope['method']} {route}"):
-                if refusal := self._find_refusal(scope["path"], scope["headers"]):
-                    self.metrics.refused.labels(refusal.reason).inc()
-                    await _send_problem(answer, refusal.status, refusal.sentence, refusal.headers)
-                else:
-                    await self.app(scope, self._limit_body(receive), answer)
+            if refusal := self._find_refusal(scope["path"], scope["headers"]):
+                self.metrics.refused.labels(refusal.reason).inc()
+                problem = JSONResponse({"message": refusal.sentence}, refusal.status)
+                problem.headers.update(refusal.headers)
+                await problem(scope, receive, answer)
+            else:
+                await self.app(scope, self._limit_body(receive), answer)
         except Exception as fault:  # a mistake of ours, answered in the shape of every refusal
             log_fault("request failed", fault, route=route)
             if status:
                 raise
-            await _send_problem(answer, 500, f"the server failed ({type(fault).__name__}). The log names the place.")
+            sentence = f"the server failed ({type(fault).__name__}). The log names the place."
+            await JSONResponse({"message": sentence}, 500)(scope, receive, answer)
         seconds = time.monotonic() - began
         self.metrics.requests.labels(route, str(status)).inc()
         self.metrics.latency.labels(route).observe(seconds)
@@ -118,7 +123,7 @@ class RequestMiddleware:
         has_two_ends = {b"content-length", b"transfer-encoding"} <= headers.keys()  # what follows could be another request
         if has_two_ends or names.count(b"authorization") > 1:
             what = "Content-Length and Transfer-Encoding" if has_two_ends else "two Authorization headers"
-            return Refusal(400, f"the request has {what}. Send one.", "head", [(b"connection", b"close")])
+            return Refusal(400, f"the request has {what}. Send one.", "head", LAST_ANSWER)
         host = host_name(headers.get(b"host", b"").decode("latin-1"))
         if self.hosts is not None and path not in PROBE_PATHS and host not in self.hosts:
             sentence = f"this server does not answer for the host {host[:80]!r}. Start it with --allowed-host to add a name."
@@ -126,16 +131,16 @@ class RequestMiddleware:
         keys = self.settings.keys
         if keys and path not in open_paths(self.settings) and not token_matches(headers.get(b"authorization", b""), keys):
             sentence = "this server needs a token. Send the header Authorization: Bearer <token>."
-            return Refusal(401, sentence, "token", [(b"www-authenticate", b"Bearer")])
+            return Refusal(401, sentence, "token", {"WWW-Authenticate": "Bearer"})
         packing = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
         if packing not in ("", "identity"):  # a few kilobytes can be packed so that they fill any memory
             sentence = (
                 f"this server unpacks no body, and this one is packed with {packing[:80]!r}. Send it without Content-Encoding."
             )
-            return Refusal(415, sentence, "packed", [(b"accept-encoding", b"identity"), (b"connection", b"close")])
+            return Refusal(415, sentence, "packed", {"Accept-Encoding": "identity", **LAST_ANSWER})
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self.settings.limits.body_bytes:
-            return Refusal(413, self._too_large(), "size", [(b"connection", b"close")])
+            return Refusal(413, self._too_large(), "size", LAST_ANSWER)
         return None
 
     def _too_large(self) -> str:
@@ -153,30 +158,13 @@ class RequestMiddleware:
                     message = await receive()
             except TimeoutError:
                 self.metrics.refused.labels("body").inc()
-                raise HTTPException(
-                    408, f"the body did not arrive within {limits.body_seconds:g} s.", {"Connection": "close"}
-                ) from None
+                sentence = f"the body did not arrive within {limits.body_seconds:g} s."
+                raise HTTPException(408, sentence, LAST_ANSWER) from None
             more = message.get("more_body", False)
             total += len(message.get("body", b""))
             if total > limits.body_bytes:
                 self.metrics.refused.labels("size").inc()
-                raise HTTPException(413, self._too_large(), {"Connection": "close"})
+                raise HTTPException(413, self._too_large(), LAST_ANSWER)
             return message
 
         return receive_limited
-
-
-async def _send_problem(send: Send, status: int, sentence: str, headers: Headers = ()) -> None:
-    body = json.dumps({"message": sentence}).encode()
-    head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _span_factory() -> Callable[[str], AbstractContextManager[Any]]:
-    """A span per request where OpenTelemetry is installed; without an exporter its spans go nowhere."""
-    try:
-        from opentelemetry import trace
-    except ImportError:
-        return lambda name: nullcontext()
-    return trace.get_tracer("steadyscore").start_as_current_span

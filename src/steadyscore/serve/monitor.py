@@ -9,8 +9,6 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..measures.instability import top_k_changed
 from ..measures.settling import DecisionRule, ThresholdRule, TopKRule, roles
 from ..terms import Array, Instance
@@ -57,7 +55,7 @@ class Monitor:
 
     def _watch(self) -> None:
         while not self._stop.wait(self.pause):
-            if self._samples and self.service.batcher.idle:
+            if self._samples and not self.service.batcher.in_flight:
                 sample = self._samples.popleft()
                 try:
                     self.check(sample)
@@ -67,8 +65,8 @@ class Monitor:
                     self.metrics.unsampled.labels(sample.model.name).inc()
                     log_fault("monitor failed", fault, model=sample.model.name)
 
-    def check(self, sample: Sample) -> tuple[float, bool]:
-        """Score a sample under another order; (overlap, whether the first document changed)."""
+    def check(self, sample: Sample) -> None:
+        """Score a sample under another order; count its overlap, and whether the first document changed."""
         n = len(sample.instance.pool)
         other = permutation(n, seed=int(self._random.integers(2**31)), query_id=sample.instance.query, index=0)
         service, model, width = self.service, sample.model, sample.width
@@ -76,13 +74,10 @@ class Monitor:
             second = service.score_orders(model, admission, sample.instance, other[None], width).scores[0]
         first_kept, second_kept = (roles(s, sample.rule) != 0 for s in (sample.scores, second))
         union = (first_kept | second_kept).sum()
-        overlap = float((first_kept & second_kept).sum() / union) if union else 1.0
-        flipped = bool(top_k_changed(sample.scores, np.asarray(second), k=1))
-        self.metrics.overlap.labels(model.name).observe(overlap)
+        self.metrics.overlap.labels(model.name).observe(float((first_kept & second_kept).sum() / union) if union else 1.0)
         self.metrics.sampled.labels(model.name).inc()
-        if flipped:
+        if top_k_changed(sample.scores, second, k=1):
             self.metrics.flips.labels(model.name).inc()
-        return overlap, flipped
 
     def close(self) -> None:
         self._stop.set()

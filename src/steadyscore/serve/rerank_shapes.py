@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, Discriminator, Field, Tag, model_validator
@@ -17,7 +16,6 @@ from pydantic_core import PydanticCustomError
 
 from ..errors import InputError
 from ..machine.schemas import Count, Flag, Natural, Words
-from ..terms import JsonObject
 from .service import ScoredPool
 from .shapes import Document, Documents, Instruction, Order, OrderAnswer, Query, Text, Usage, text_of
 
@@ -48,16 +46,6 @@ Direction = Annotated[Literal["left", "right", "Left", "Right"], AfterValidator(
 """TEI takes both spellings."""
 
 
-def unhonoured_mistakes(body: JsonObject, known: Collection[str]) -> list[str]:
-    """A sentence for each of these fields in a body, other than those that its shape knows."""
-    return [
-        f"{name} is not honoured here: {words}. Leave it out"
-        for words, names in UNHONOURED.items()
-        for name, harmless in names.items()
-        if name not in known and (value := body.get(name)) is not None and value not in harmless
-    ]
-
-
 class ForeignRequest(BaseModel):
     """What the shapes of others share."""
 
@@ -68,7 +56,14 @@ class ForeignRequest(BaseModel):
     @classmethod
     def refuse_unhonoured(cls, value: Any) -> Any:
         known = cls.model_fields.keys() - {"truncation"}  # declared to tell a request of Voyage's, and not honoured
-        if isinstance(value, dict) and (mistakes := unhonoured_mistakes(value, known)):
+        body = value if isinstance(value, dict) else {}
+        mistakes = [
+            f"{name} is not honoured here: {words}. Leave it out"
+            for words, names in UNHONOURED.items()
+            for name, harmless in names.items()
+            if name not in known and (given := body.get(name)) is not None and given not in harmless
+        ]
+        if mistakes:
             raise PydanticCustomError("unhonoured", "{mistakes}", {"mistakes": "; ".join(mistakes)})
         return value
 

@@ -15,11 +15,10 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 import uvicorn
 from fastapi import APIRouter, FastAPI
@@ -33,8 +32,6 @@ from .operations import Metrics, log
 from .service import Model, Service
 from .settings import Limits, ServerSettings, require_token_on_public_host
 
-MOST_KINDS = 1000
-"""Different warnings that are remembered."""
 OWN_FILES = 64
 """Files a server needs besides its connections: models, logs, the event loop."""
 LAST_LOOK = 0.2
@@ -85,25 +82,18 @@ def bind_socket(host: str, port: int) -> socket.socket:
 # -- connections: deadlines for what is sent and read, and a bound on how many are open
 
 
-class ConnectionLimits(NamedTuple):
-    """How many connections are held open, and how many wait to be accepted."""
-
-    connections: int
-    backlog: int
-
-
-def connection_limits(wanted: int) -> ConnectionLimits:
-    """So many connections, or as many as the system's limit on open files leaves.
+def connection_limits(wanted: int) -> tuple[int, int]:
+    """How many connections are held open, as wanted or as the system's limit on open files leaves, and how many wait for that.
 
     The event loop accepts a whole backlog at a time and takes some four rounds until a connection that was refused is
     closed, so four backlogs stay free: running out of files would stop the server for everybody.
     """
     files = raise_file_limit(wanted + 4 * MOST_WAITING + OWN_FILES)
     backlog = max(8, min(MOST_WAITING, files // 16))
-    left = files - 4 * backlog - OWN_FILES
-    if left < wanted:
-        log.warning("fewer connections than asked for", extra={"facts": {"asked": wanted, "connections": max(1, left)}})
-    return ConnectionLimits(max(1, min(wanted, left)), backlog)
+    connections = max(1, min(wanted, files - 4 * backlog - OWN_FILES))
+    if connections < wanted:
+        log.warning("fewer connections than asked for", extra={"facts": {"asked": wanted, "connections": connections}})
+    return connections, backlog
 
 
 def raise_file_limit(needed: int) -> int:
@@ -238,32 +228,7 @@ class Connection(H11Protocol):
             timer.cancel()
 
 
-# -- the log: one JSON object a line, never a text, and no fault that repeats itself without end
-
-
-class RepeatLimit(logging.Filter):
-    """Lets a warning pass a few times a minute and then counts it, so that one fault repeated cannot fill a disk."""
-
-    def __init__(self, most: int = 5, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic):
-        super().__init__()
-        self.most, self.seconds, self.clock = most, seconds, clock
-        self._seen: dict[tuple[str, str, str], tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING:
-            return True
-        facts = getattr(record, "facts", {})
-        key, now = (record.name, str(record.msg), str(facts)), self.clock()
-        began, count = self._seen.get(key, (now, 0))
-        left_out = 0
-        if now - began >= self.seconds:
-            began, count, left_out = now, 0, max(0, count - self.most)
-        if len(self._seen) >= MOST_KINDS and key not in self._seen:
-            self._seen.clear()
-        self._seen[key] = began, count + 1
-        if left_out:
-            record.facts = facts | {"left_out": left_out}
-        return count < self.most
+# -- the log: one JSON object a line, never a text
 
 
 class JsonLines(logging.Formatter):
@@ -281,7 +246,6 @@ class JsonLines(logging.Formatter):
 def log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    handler.addFilter(RepeatLimit())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     log.setLevel(logging.INFO)
 

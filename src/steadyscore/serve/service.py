@@ -50,7 +50,6 @@ class Model:
     """A scorer under the name that requests call it by."""
 
     name: str
-    address: str
     backend: Grader | Reranker
     task: Task
     settings: Settings
@@ -104,10 +103,6 @@ class Model:
         """A scorer that presents pools as this model does, on its own backend or on one that stands for it."""
         return Scorer(backend or self.backend, self.task, replace(self.settings, width=width) if width else self.settings)
 
-    def pool_scorer(self, backend: Grader | Reranker, width: int | None = None) -> PoolScorer:
-        """What scores the pools of requests: the scorer, with its share of the first stage."""
-        return mitigate(self.scorer(backend, width), [f"first-stage:{self.first_stage}"] if self.first_stage else [])
-
 
 def open_model(
     name: str,
@@ -129,7 +124,6 @@ def open_model(
     fitted = (card and card.cutoff) or CardCutoff()
     model = Model(
         name,
-        address,
         backend,
         TASKS[asked.task or (card.task if card else "passage_reranking")],
         _settings(asked, card.settings if card else {}, is_whole=isinstance(backend, Reranker)),
@@ -317,9 +311,11 @@ class Service:
         self, model: Model, admission: Admission, instance: Instance, orders: Array, width: int | None = None, first: int = 0
     ) -> Presented:
         """Scores under several orders (P, n); columns stand in the order of the request."""
-        scorer = model.pool_scorer(batched_backend(model.backend, self.batcher, admission), width)
-        if model.first_stage and instance.pool[0].rank:
-            instance, orders = sort_by_rank(instance, orders)
+        scorer: PoolScorer = model.scorer(batched_backend(model.backend, self.batcher, admission), width)
+        if model.first_stage:
+            scorer = mitigate(scorer, [f"first-stage:{model.first_stage}"])
+            if instance.pool[0].rank:
+                instance, orders = sort_by_rank(instance, orders)
         return scorer.score_orders(instance, orders, range(first, first + len(orders)))
 
     def score_pools(self, model: Model, admission: Admission, instances: Sequence[Instance]) -> list[Array]:
