@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
-from ..machine.extras import check_installed
 from ..machine.names import shorten
 from ..machine.places import Place
 from ..report import templating
@@ -61,21 +60,11 @@ class DecisionsSection:
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionsPage:
-    version: str
-    meanings: Mapping[str, str]
-    sections: Sequence[DecisionsSection]
-
-
 def write_decisions_page(sections: Sequence[DecisionsSection], folder: Place) -> Place:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
-    from .. import __version__
-
     if not sections:
         raise InputError("no audit of decisions was given to report. Name at least one folder.")
-    check_installed("The report page", "jinja2")
-    return templating.write_page("decisions", folder, DecisionsPage(__version__, MEANINGS, sections))
+    return templating.write_page("decisions", folder, meanings=MEANINGS, sections=sections)
 
 
 def find_example(cases: Sequence[Case], asked_of: Sequence[Asked]) -> TwoStates | None:
