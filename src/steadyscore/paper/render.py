@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from ..machine.extras import check_installed
 from ..report.templating import render
-from ..results import latex as booktabs
 from ..results import render as tables
 from ..results.figure import Figure
 from ..results.table import Cell, Column, Note, Row, Table
@@ -67,7 +66,7 @@ def to_html(filled: Filled, shown: Shown) -> str:
 def to_latex(filled: Filled, shown: Shown) -> str:
     """A `table` of booktabs tabulars, one per block, for `\\input`; what each cell is made from is in a comment after its row."""
     blocks = [table_of(grid, shown) for grid in filled.grids]
-    return booktabs.to_latex(blocks, f"{filled.artifact.title}.", filled.artifact.label, remarks(filled))
+    return tables.to_latex(blocks, f"{filled.artifact.title}.", filled.artifact.label, remarks(filled))
 
 
 def _with_remarks(write: Callable[[Sequence[Table]], str], filled: Filled, shown: Shown) -> str:

@@ -19,7 +19,7 @@ from ..measures.registry import MEASURES, Measure
 from ..readers.outputs import SameEvidence, compare_on_same_evidence, label_parts
 from ..results.audit import Audit
 from ..results.figure import Figure, mean_figure
-from ..results.first_stage import NAME as FIRST_STAGE
+from ..results.measured_run import FIRST_STAGE_ORDER
 from ..results.names import differences, with_distinct_names
 from ..results.notes import FLATTERS, notes
 from ..results.screen import CHANCE, baselines, by_collection, cause_tables, screen_measures
@@ -86,7 +86,7 @@ class ReaderTable:
 class Section:
     """What the page shows of one collection: the templates read it, each part made once."""
 
-    baselines = (FIRST_STAGE, CHANCE)
+    baselines = (FIRST_STAGE_ORDER, CHANCE)
     """The names of the rows that scorers are read against."""
 
     def __init__(self, audits: list[Audit], styles: dict[str, Style]):

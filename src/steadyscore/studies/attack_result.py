@@ -19,8 +19,7 @@ from ..measures.threshold import Cutoff, Threshold
 from ..measures.views import ScoreView
 from ..report.templating import write_page
 from ..results.figure import Figure, mean_figure
-from ..results.load import match_threshold, own_threshold
-from ..results.missing import failures
+from ..results.load import failures, match_threshold, own_threshold
 from ..results.render import Printed
 from ..results.table import Cell, Column, Note, Row, Table
 from ..runs.folder import Run
