@@ -242,17 +242,16 @@ def _stack(queries: Sequence[Scored]) -> Stack:
     ideal = np.full((len(queries), max(map(len, ideals))), np.nan)
     for row, gains in zip(ideal, ideals, strict=True):
         row[: len(gains)] = gains
-    orders = [q.orders() for q in queries]
-    is_plain = queries[0].ties == "id"
-    has_first = queries[0].first_stage is not None
+    orders, first = [q.orders() for q in queries], [ranked_first_stage(q) for q in queries]
+    scores = np.stack([q.permuted for q in queries])
+    ranked = scores if queries[0].ties == "id" else np.stack([ranked_permuted(q) for q in queries])
     return Stack(
-        scores=np.stack([q.permuted for q in queries]),
-        first_stage=np.stack([q.first_stage for q in queries]) if has_first else None,  # type: ignore[misc]
+        scores=scores,
+        ranked=ranked,
+        served=ranked if first[0] is None else np.stack(first)[:, None],  # type: ignore[arg-type]
         relevance=np.stack(relevance),
         ideal=ideal,
         orders=None if orders[0] is None else np.stack(orders),  # type: ignore[arg-type]
-        by_rank=None if is_plain else np.stack([ranked_permuted(q) for q in queries]),
-        first_by_rank=None if is_plain or not has_first else np.stack([ranked_first_stage(q) for q in queries]),  # type: ignore[misc]
     )
 
 
