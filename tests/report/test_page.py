@@ -26,6 +26,7 @@ from steadyscore.measures.measurement import Cutoff, Threshold, measure
 from steadyscore.measures.retained_sets import overlap
 from steadyscore.readers.outputs import write_outputs
 from steadyscore.report import example, figures, sentences
+from steadyscore.report import page as page_module
 from steadyscore.report.drawings import budget_curve
 from steadyscore.report.page import Section, write_report
 from steadyscore.report.templating import show_invisible
@@ -573,11 +574,10 @@ def test_a_figure_of_many_queries_draws_some_and_says_how_many(tmp_path: Path, m
 
 
 def test_queries_that_are_left_out_are_named_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyscore.report import settings
 
-    monkeypatch.setattr(settings, "LISTED", 2)
+    monkeypatch.setattr(page_module, "LISTED", 2)
     audit = variant([planted([[1.0, 0.5], [0.5, 1.0]], [0.0, 0.0], f"q{i}") for i in range(5)])
-    (said,) = settings.describe_left_out(audit)
+    (said,) = page_module.describe_left_out(audit)
     assert said.endswith("their quality counts as 0: q0; q1; and 3 more, which status.json and summary.json name.")
 
 

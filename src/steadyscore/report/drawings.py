@@ -202,7 +202,7 @@ def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:
     for times in range(2, fewest // 2 + 1):
         averaged = EachChanged(audit.queries, partial(average_permutations, serving_permutations=times))
         by = match_threshold(audit.threshold, audit.record.collection, audit.view.at_budget(own * times))
-        values = measure(averaged, by).values
+        values = measure(averaged, by, {decision}).values
         if decision in values:
             by_budget[own * times] = values[decision]
     return {budget: mean_interval([values], scheme="queries") for budget, values in by_budget.items()}
