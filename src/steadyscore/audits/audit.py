@@ -173,17 +173,21 @@ class ScorerInput:
         check_use(self.scorers, config, self.options, config.readers, config.perturb)
         return sources
 
-    def workers(self) -> Iterator[tuple[str, Worker]]:
-        """A worker for every scorer on every collection; a scorer is opened before the first of its collections."""
-        if self.folder is None:
-            raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
-        sources = self.open_sources()
-        places = run_folders(self.folder, self.scorers, sources)
+    def open_scorers(self, sources: Sequence[Source], out: Place) -> Iterator[tuple[str, Backend, list[tuple[Source, Place]]]]:
+        """Every scorer, opened before the first of its collections, with these and the folder of each run."""
+        places = run_folders(out, self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]
             with job(f"loading {name}", unit="", hidden=self.quiet):
                 backend = open_backend(name, scorer, in_precision_of(folders, scorer, self.options))
-            for source, folder in zip(sources, folders, strict=True):
+            yield name, backend, list(zip(sources, folders, strict=True))
+
+    def workers(self) -> Iterator[tuple[str, Worker]]:
+        """A worker for every scorer on every collection."""
+        if self.folder is None:
+            raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
+        for name, backend, runs in self.open_scorers(self.open_sources(), self.folder):
+            for source, folder in runs:
                 served = mitigate(scorer_for(backend, source.collection, self.config), self.config.mitigations)
                 worker = Worker(served, source, folder, self.config, self.command, allow_scorer_change=self.allow_scorer_change)
                 yield f"{name} on {source.collection.name}", worker
@@ -194,16 +198,12 @@ def _audit_scorers(given: ScorerInput, folder: Place) -> list[Audit]:
     config, sources = given.config, given.open_sources()
     for source in sources:  # a run that cannot be matched is said before anything is scored
         match_threshold(config.threshold, source.collection.name, config.view)
-    places = run_folders(folder, given.scorers, sources)
     audits: list[Audit] = []
-    for name, scorer in given.scorers.items():
-        with job(f"loading {name}", unit="", hidden=given.quiet):
-            options = in_precision_of([places[name, source.name] for source in sources], scorer, given.options)
-            backend = open_backend(name, scorer, options)
+    for name, backend, runs in given.open_scorers(sources, folder):
         check_until_scorer(config, backend, name)
-        for source in sources:
+        for source, place in runs:
             before = next((audit for audit in audits if audit.opened is source), None)
-            audits.append(_audit_one(given, name, backend, source, places[name, source.name], before))
+            audits.append(_audit_one(given, name, backend, source, place, before))
     return audits
 
 

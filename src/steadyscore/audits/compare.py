@@ -14,14 +14,13 @@ from ..errors import InputError
 from ..machine.bounds import Positive
 from ..measures.intervals import DRAWS, Interval, Scheme, benjamini_hochberg, collection_mean, mean_interval, wins
 from ..measures.measurement import fewest_permutations
-from ..measures.pairing import Gains, Observation, align, combine, discordance_of, gains, leader_reversals, leaders, levels_table
+from ..measures.pairing import Gains, Observation, align, discordance_of, gains, leader_reversals, leaders, levels_table
 from ..measures.ranking import unless_nan
 from ..measures.registry import MEASURES
 from ..measures.views import quality_by_permutation
-from ..results.audit import Audit
+from ..results.audit import Audit, presentation_remarks, shared_remark, with_distinct_names
 from ..results.figure import ByQuery
 from ..results.load import Measuring, check_one_threshold
-from ..results.names import presentation_remarks, shared_remark, with_distinct_names
 from ..results.notes import failed_remarks
 from ..runs.table import Scored
 from ..tasks import TASKS
@@ -215,8 +214,8 @@ def _contrasts_of_task(
                 pairs += [] if np.isnan(a.values - b.values).all() else [(a, b)]
         if not pairs:
             continue
-        # Weight 0 leaves out the queries that the other side has no value for: both levels stand on the same queries.
-        own, theirs = [combine([(1, a), (0, b)]).values for a, b in pairs], [combine([(0, a), (1, b)]).values for a, b in pairs]
+        # 0 times a value leaves out the queries that the other side has none for: both levels stand on the same queries.
+        own, theirs = [a.values + 0 * b.values for a, b in pairs], [0 * a.values + b.values for a, b in pairs]
         better = better_end(name)
         won = wins(theirs, own) if better == "lower" else wins(own, theirs)
         difference = bootstrap.interval([a - b for a, b in zip(own, theirs, strict=True)], label_of(task))
@@ -250,12 +249,9 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
         return None
     first, second = ([one for one in side if one.collection in shared] for side in (first, second))
     disagreeing = discordance_of(first, second, systems, better)
-    named = [leaders(levels_table(side, systems)[1], systems, way) for side, way in zip((first, second), better, strict=True)]
-    winners = {
-        collection: (" and ".join(one), " and ".join(other))
-        for collection, one, other in zip(levels_table(first, systems)[0], *named, strict=True)
-        if set(one).isdisjoint(other)
-    }
+    (collections, levels), (_, others) = (levels_table(side, systems) for side in (first, second))
+    named = zip(collections, leaders(levels, systems, better[0]), leaders(others, systems, better[1]), strict=True)
+    winners = {name: (" and ".join(one), " and ".join(other)) for name, one, other in named if set(one).isdisjoint(other)}
     return Disagreement(task, quality, decision, disagreeing.discordant, disagreeing.collections, disagreeing.median, winners)
 
 

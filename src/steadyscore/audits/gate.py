@@ -16,10 +16,9 @@ from ..machine.bounds import parse_number
 from ..machine.names import short_repr
 from ..measures.intervals import FEWEST, LEVEL, Interval
 from ..measures.ranking import unless_nan
-from ..results.audit import Audit
+from ..results.audit import Audit, presentation_remarks
 from ..results.figure import Figure, paired_gain
 from ..results.load import Measuring
-from ..results.names import presentation_remarks
 from ..results.notes import NAMED
 from ..results.render import Printed
 from ..results.table import Cell, Column, Note, Row, Table
@@ -123,8 +122,7 @@ class Check:
 
     def cells(self) -> tuple[Cell, ...]:
         """A row of the table."""
-        drop = self.drop and Figure(*self.drop[:4])
-        value = Cell(self.value, self.bound.shown(self.value)) if drop is None else Cell(drop)
+        value = Cell(self.value, self.bound.shown(self.value)) if self.drop is None else Cell(Figure.of(self.drop))
         return Cell(str(self.bound)), value, Cell("ok" if self.ok else "FAILED")
 
 

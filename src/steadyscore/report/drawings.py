@@ -20,9 +20,8 @@ from ..measures.intervals import Interval, mean_interval
 from ..measures.measurement import EachChanged, fewest_permutations, measure
 from ..measures.registry import MEASURES
 from ..measures.views import average_permutations
-from ..results.audit import Audit
+from ..results.audit import Audit, with_distinct_names
 from ..results.load import match_threshold
-from ..results.names import with_distinct_names
 from ..terms import JsonObject
 from . import figures, sentences
 from .sentences import LABELS

@@ -17,10 +17,9 @@ from ..machine.extras import PAGE, check_installed
 from ..machine.places import Place
 from ..measures.registry import MEASURES, Measure
 from ..readers.outputs import SameEvidence, compare_on_same_evidence, label_parts
-from ..results.audit import Audit
+from ..results.audit import Audit, differences, in_words, with_distinct_names
 from ..results.figure import Figure, mean_figure
 from ..results.measured_run import FIRST_STAGE_ORDER
-from ..results.names import differences, in_words, with_distinct_names
 from ..results.notes import FLATTERS, fitting_words, notes
 from ..results.screen import CHANCE, baselines, by_collection, cause_tables, screen_measures
 from ..results.table import Cell, Column, Note, Row, Table
