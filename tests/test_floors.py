@@ -13,7 +13,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PACKAGES = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
 HEAVY = {"torch", "transformers", "peft", "accelerate", "matplotlib", "jinja2", "pandas"}
 MAY_BE_HEAVY = set(re.findall(r"`([\w/]+\.py)`", re.search(r"^Modules that import torch.*$", PAGE, re.M)[0]))
-BY_NAME = {("engines/kinds.py", "decision_models"), ("audits/other.py", "decision_models")}
+BY_NAME = {("engines/kinds.py", "decision_models"), ("audits/audits.py", "decision_models")}
 """Tables that name a module of a later package, which is imported when it is asked for."""
 MODULES = sorted(str(f.relative_to(PACKAGE)) for f in PACKAGE.rglob("*.py"))
 QUESTIONS = re.findall(r"^\| ([^|]+\?) \| `([\w/.]+)`(?:: `(\w+)`)?", PAGE, re.M)

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import steadyscore
-from steadyscore.audits.folders import decision_folders
+from steadyscore.audits.audit import decision_folders
 from steadyscore.errors import InputError, RunMismatch
 
 ROWS = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from steadyscore.audits.folders import run_folders
+from steadyscore.audits.audit import run_folders
 from steadyscore.cli import main
 from steadyscore.collection import from_records
 from steadyscore.errors import InputError

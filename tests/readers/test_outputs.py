@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steadyscore.audits.gate import missing_queries
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import Decoding
@@ -22,7 +23,6 @@ from steadyscore.readers.outputs import (
 from steadyscore.readers.reader import VERDICTS
 from steadyscore.results.figure import Figure
 from steadyscore.results.load import load_run, same_evidence_control
-from steadyscore.results.missing import missing_queries
 from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.score import score_collection
 from steadyscore.tasks import TASKS

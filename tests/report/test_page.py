@@ -26,9 +26,9 @@ from steadyscore.measures.measurement import Cutoff, Threshold, measure
 from steadyscore.measures.retained_sets import overlap
 from steadyscore.readers.outputs import write_outputs
 from steadyscore.report import example, figures, sentences
+from steadyscore.report import page as page_module
 from steadyscore.report.drawings import budget_curve
-from steadyscore.report.page import write_report
-from steadyscore.report.section import _examples, make_section
+from steadyscore.report.page import Section, write_report
 from steadyscore.report.templating import show_invisible
 from steadyscore.results.audit import Audit
 from steadyscore.results.causes import make_explainer
@@ -139,16 +139,16 @@ def test_the_sentence_states_what_was_planted() -> None:
     rows = [[0.9, 0.8, 0.1, 0.0], [0.4, 0.95, 0.7, 0.0]]
     queries = [planted(rows, [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
     found = variant(queries, Threshold(cutoff=0.5))
-    text = sentences.sentence(found, "overlap", 10)
+    text = sentences.sentence(found, "overlap")
     assert text.startswith("planted: another order changes 67 % of what the threshold keeps in either order (overlap 0.33), ")
     first, second = 1 / np.log2(3), 1.0  # b is second in one order and first in the other
-    assert sentences.quality_movement(found, "overlap", 10) == pytest.approx(second - first)
+    assert sentences.quality_movement(found, "overlap") == pytest.approx(second - first)
     assert text.endswith("while nDCG@10 moves by 0.37. Not settled: 3 queries are too few to tell.")
 
 
 def test_the_sentence_is_worded_for_the_preference_consumer() -> None:
     queries = [planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0], query_id=f"q{i}") for i in range(2)]
-    text = sentences.sentence(variant(queries, task="response_ranking"), "pair_flip", 1)
+    text = sentences.sentence(variant(queries, task="response_ranking"), "pair_flip")
     assert "planted: another order changes the chosen/rejected pair 100 % of the time (pair flip 1.00)" in text
 
 
@@ -194,9 +194,9 @@ def test_the_verdict_is_told_against_the_next_and_settled_only_by_its_interval(p
         variant(of, Threshold(cutoff=0.6), name=name) for name, of in (("one", queries), ("two", shaky), ("three", unlike))
     )
     kept = "of what the threshold keeps in either order"
-    told = sentences.verdict([one, two, three], "overlap", 10)
+    told = sentences.verdict([one, two, three], "overlap")
     assert told.startswith(f"Steadiest: one. Another order changes 0 % {kept}, against 17 % for two. Not settled: a ")
-    told = sentences.verdict([one, three], "overlap", 10)
+    told = sentences.verdict([one, three], "overlap")
     assert told.endswith("100 % for three. Settled: a difference of 100 points, 95 % interval 100 to 100.")
 
 
@@ -207,7 +207,7 @@ def test_a_change_is_settled_only_above_nothing_and_above_the_floor() -> None:
     def told(queries: list[Scored], **changed) -> str:
         found = variant(queries, Threshold(cutoff=0.5))
         return sentences.sentence(
-            replace(found, figures=found.figures | {"overlap": replace(found["overlap"], **changed)}), "overlap", 10
+            replace(found, figures=found.figures | {"overlap": replace(found["overlap"], **changed)}), "overlap"
         )
 
     assert told(flips).endswith(" Settled: 95 % interval 100 to 100 %, 6 queries.")
@@ -573,11 +573,10 @@ def test_a_figure_of_many_queries_draws_some_and_says_how_many(tmp_path: Path, m
 
 
 def test_queries_that_are_left_out_are_named_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyscore.report import settings
 
-    monkeypatch.setattr(settings, "LISTED", 2)
+    monkeypatch.setattr(page_module, "LISTED", 2)
     audit = variant([planted([[1.0, 0.5], [0.5, 1.0]], [0.0, 0.0], f"q{i}") for i in range(5)])
-    (said,) = settings.describe_left_out(audit)
+    (said,) = page_module.describe_left_out(audit)
     assert said.endswith("their quality counts as 0: q0; q1; and 3 more, which status.json and summary.json name.")
 
 
@@ -594,7 +593,7 @@ def judged(queries: int, candidates: int) -> dict[str, list[int]]:
 def test_the_page_does_not_rank_what_different_thresholds_keep(runs):
     wide = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(keep_share=0.9))
     narrow = load_run(runs["synthetic:slot:0.05", "passages"], Threshold(keep_first=1))
-    section = make_section([wide, narrow], figures.choose_styles([wide.name, narrow.name]))
+    section = Section([wide, narrow], figures.choose_styles([wide.name, narrow.name]))
     assert section.verdict.endswith(sentences.DIFFERENT_THRESHOLDS)
     assert not any(change.place for change in section.changes)
     overlap = [column.key for column in section.columns].index("overlap")
@@ -616,7 +615,7 @@ def test_a_threshold_that_mostly_keeps_nothing_is_idle():
 
 def test_ties_by_input_position_are_seen_by_the_sentence_and_the_example(tmp_path):
     found = steadyscore.audit(lambda query, texts: [0.5] * len(texts), "passages", queries=6, keep_first=3, ties="input")[0]
-    assert sentences.quality_movement(found, "overlap", 10) > 0.01
+    assert sentences.quality_movement(found, "overlap") > 0.01
     decided = example.states(found.queries[0], "overlap", found.measured.cutoff)[1]
     assert (decided != decided[0]).any()
 
@@ -629,7 +628,7 @@ def test_a_ranking_beside_scores_has_no_example_of_kept_sets(tmp_path):
     ]
     both = [replace(audit, figures=mean_figures(audit.measured), reader="reader") for audit in audits]
     assert sentences.decision_measure(both) == "answer_flip"
-    assert len(_examples(both, "answer_flip", 10)) <= 1
+    assert len(example.choose_examples(both, "answer_flip")) <= 1
 
 
 def test_a_threshold_matched_to_a_run_gives_one_curve_and_one_warning_at_once_and_later(tmp_path):
@@ -653,4 +652,4 @@ def test_too_few_queries_call_no_lead(runs):
     assert sentences.advantage(*enough, "tau_psi") is not None
     assert sentences.advantage(*few, "tau_psi") is None
     assert "too few shared queries" in sentences.leader(few, "tau_psi")
-    assert sentences.verdict(few, "overlap", 10).endswith("Not settled: they share too few queries to tell.")
+    assert sentences.verdict(few, "overlap").endswith("Not settled: they share too few queries to tell.")

@@ -59,7 +59,7 @@ def audit_of(orders=ORDERS, relevance=RELEVANCE, task: str = "passage_reranking"
 
 def test_overlap_is_told_as_a_share_of_what_either_order_keeps():
     share = over_pairs(only_in_one, map(kept, ORDERS))
-    text = sentences.sentence(audit_of(), "overlap", 10)
+    text = sentences.sentence(audit_of(), "overlap")
     assert f"changes {100 * share:.0f} % of what the threshold keeps in either order (overlap {1 - share:.2f})" in text
     assert (
         "Of what the threshold keeps in either of two orders, the share that is kept in only one" in sentences.MEANINGS["overlap"]
@@ -72,13 +72,13 @@ def test_the_first_ten_are_told_in_the_same_way():
     orders = [[list(np.roll(range(12), shift)) for shift in (0, 1, 5)]]
     firsts = [[set(order[:10]) for order in rankings(one)] for one in orders]
     share = over_pairs(only_in_one, firsts)
-    text = sentences.sentence(audit_of(orders, [1] * 12), "overlap@10", 10)
+    text = sentences.sentence(audit_of(orders, [1] * 12), "overlap@10")
     assert f"changes {100 * share:.0f} % of what is among the first 10 in either order" in text
 
 
 def test_a_pair_flip_is_told_as_how_often_two_orders_choose_another_pair():
     share = over_pairs(lambda a, b: (a[0], a[-1]) != (b[0], b[-1]), map(rankings, ORDERS))
-    text = sentences.sentence(audit_of(task="response_ranking"), "pair_flip", 1)
+    text = sentences.sentence(audit_of(task="response_ranking"), "pair_flip")
     assert f"changes the chosen/rejected pair {100 * share:.0f} % of the time (pair flip {share:.2f})" in text
 
 
@@ -88,7 +88,7 @@ def test_a_readers_flip_is_told_as_how_often_two_orders_lead_to_another_output(f
     share = over_pairs(lambda a, b: a != b, ["SRSR", "SSSR", "SSSS"])
     found.measured.values[flip] = np.array([4 / 6, 3 / 6, 0])
     shown = Audit(**(vars(found) | {"figures": mean_figures(found.measured)}))
-    text = sentences.sentence(shown, flip, 10)
+    text = sentences.sentence(shown, flip)
     assert f"changes the reader's {what} {100 * share:.0f} % of the time ({what} flip {share:.2f})" in text
 
 
@@ -100,7 +100,7 @@ def ndcg(ranking: list[int]) -> float:
 def test_the_movement_of_ndcg_is_that_of_the_mean_over_queries():
     quality = np.array([[ndcg(ranking) for ranking in rankings(one)] for one in ORDERS])
     moved = mean(abs(a - b) for a, b in combinations(quality.mean(axis=0), 2))
-    assert f"nDCG@10 moves by {moved:.2f}." in sentences.sentence(audit_of(), "overlap", 10)
+    assert f"nDCG@10 moves by {moved:.2f}." in sentences.sentence(audit_of(), "overlap")
 
 
 FIRST_STAGE = [1, 3, 1, 0, 0, 0]
@@ -157,7 +157,7 @@ def test_a_settled_lead_is_not_warned_of():
 
 def test_two_scorers_that_decide_alike_are_level():
     twins = [audit_of(ORDERS * 2) for _ in range(2)]
-    told = sentences.verdict(twins, "overlap", 10)
+    told = sentences.verdict(twins, "overlap")
     assert told.startswith("planted and planted are level on every query that both have: another order changes ")
 
 
@@ -190,7 +190,7 @@ def test_a_swap_effect_in_pairs_is_told_as_what_the_stored_scores_count():
     (audit,) = steadyscore.audit({"judge": swapped}, some_pools(20, 2), permutations=6, keep_first=1, quiet=True)
     share = over_pairs(lambda a, b: a != b, [rankings(one) for one in stored(audit)])
     assert share > 0.1
-    text = sentences.sentence(audit, "pair_flip", 10)
+    text = sentences.sentence(audit, "pair_flip")
     assert f"changes the chosen/rejected pair {100 * share:.0f} % of the time (pair flip {share:.2f})" in text
 
 
@@ -204,12 +204,12 @@ def test_a_slot_effect_behind_a_rerank_server_is_told_as_what_the_stored_scores_
         (audit,) = steadyscore.audit({"served": address}, some_pools(8, 6), permutations=4, keep_first=2, quiet=True)
     share = over_pairs(only_in_one, [[set(order[:2]) for order in rankings(one)] for one in stored(audit)])
     assert share > 0.1
-    text = sentences.sentence(audit, "overlap", 10)
+    text = sentences.sentence(audit, "overlap")
     assert f"served: another order changes {100 * share:.0f} % of what the threshold keeps in either order" in text
 
 
 def test_a_constant_scorer_changes_nothing_and_is_measured_against_its_input():
     scorer = {"flat": lambda query, texts: [1.0] * len(texts)}
     (audit,) = steadyscore.audit(scorer, some_pools(8, 6), permutations=3, keep_first=2, quiet=True)
-    assert "0 % of what the threshold keeps in either order" in sentences.sentence(audit, "overlap", 10)
+    assert "0 % of what the threshold keeps in either order" in sentences.sentence(audit, "overlap")
     assert any(warning.startswith("flat ranks below its first stage: ndcg@10 ") for warning in audit.warnings())

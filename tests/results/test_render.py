@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steadyscore.results.figure import Figure
-from steadyscore.results.latex import latex, to_latex
-from steadyscore.results.render import FORMATS, Printed, csv_text, to_csv, to_html, to_json, to_markdown, to_text
+from steadyscore.results.render import FORMATS, Printed, csv_text, latex, to_csv, to_html, to_json, to_latex, to_markdown, to_text
 from steadyscore.results.table import Cell, Column, Note, Row, Table, table_of
 
 HOSTILE = (

@@ -7,7 +7,7 @@ that asks for more queries or permutations scores only what is missing.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from ..errors import InputError, SteadyscoreError, UsageError
 from ..machine import console
 from ..machine.disk import explaining_os_errors, lock_folder, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
+from ..machine.names import slug
 from ..machine.places import Place, parse_place
 from ..machine.progress import bar, job
 from ..measures.ir_library import library_values, parse_measures
@@ -34,7 +35,7 @@ from ..results.load import budget_values, load_run, match_threshold, same_eviden
 from ..results.measured_run import ReaderReport
 from ..results.screen import measure_tables
 from ..runs.folder import Run
-from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
+from ..runs.layout import DECISIONS_FILE, MEASURES_FILE, RECORD_FILE, SUMMARY_FILE, measure_schema
 from ..runs.table import Scored
 from ..scoring.config import AuditConfig, AuditSettings, changed_settings, check_use, configure, in_precision_of, scorer_for
 from ..scoring.estimate import remember_speed
@@ -47,7 +48,6 @@ from ..scoring.until import check_until, check_until_scorer, narrow
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure
 from .audits import Audits
-from .folders import only_run_folder, run_folders
 from .score_arrays import GivenScores, read_any_scores
 
 Scorers = Callable[[str, Sequence[str]], Any] | Any
@@ -170,17 +170,21 @@ class ScorerInput:
         check_use(self.scorers, config, self.options, config.readers, config.perturb)
         return sources
 
-    def workers(self) -> Iterator[tuple[str, Worker]]:
-        """A worker for every scorer on every collection; a scorer is opened before the first of its collections."""
-        if self.folder is None:
-            raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
-        sources = self.open_sources()
-        places = run_folders(self.folder, self.scorers, sources)
+    def open_scorers(self, sources: Sequence[Source], out: Place) -> Iterator[tuple[str, Backend, list[tuple[Source, Place]]]]:
+        """Every scorer, opened before the first of its collections, with these and the folder of each run."""
+        places = run_folders(out, self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]
             with job(f"loading {name}", unit="", hidden=self.quiet):
                 backend = open_backend(name, scorer, in_precision_of(folders, scorer, self.options))
-            for source, folder in zip(sources, folders, strict=True):
+            yield name, backend, list(zip(sources, folders, strict=True))
+
+    def workers(self) -> Iterator[tuple[str, Worker]]:
+        """A worker for every scorer on every collection."""
+        if self.folder is None:
+            raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
+        for name, backend, runs in self.open_scorers(self.open_sources(), self.folder):
+            for source, folder in runs:
                 served = mitigate(scorer_for(backend, source.collection, self.config), self.config.mitigations)
                 worker = Worker(served, source, folder, self.config, self.command, allow_scorer_change=self.allow_scorer_change)
                 yield f"{name} on {source.collection.name}", worker
@@ -191,16 +195,12 @@ def _audit_scorers(given: ScorerInput, folder: Place) -> list[Audit]:
     config, sources = given.config, given.open_sources()
     for source in sources:  # a run that cannot be matched is said before anything is scored
         match_threshold(config.threshold, source.collection.name, config.view)
-    places = run_folders(folder, given.scorers, sources)
     audits: list[Audit] = []
-    for name, scorer in given.scorers.items():
-        with job(f"loading {name}", unit="", hidden=given.quiet):
-            options = in_precision_of([places[name, source.name] for source in sources], scorer, given.options)
-            backend = open_backend(name, scorer, options)
+    for name, backend, runs in given.open_scorers(sources, folder):
         check_until_scorer(config, backend, name)
-        for source in sources:
+        for source, place in runs:
             before = next((audit for audit in audits if audit.opened is source), None)
-            audits.append(_audit_one(given, name, backend, source, places[name, source.name], before))
+            audits.append(_audit_one(given, name, backend, source, place, before))
     return audits
 
 
@@ -365,3 +365,40 @@ def write_results(audits: Sequence[Audit], out: Place | None, report: bool) -> A
     if report and not absent_modules(PAGE):
         results.page = results.report(out / "report")
     return results
+
+
+# -- where it is kept
+
+
+def run_folders(out: Place, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Place]:
+    """(scorer, collection) -> where its run goes."""
+    names = [source.name for source in sources]
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise InputError(f"{twice[0]} is given twice. Name every collection once.")
+    pairs = [(name, source) for name in scorers for source in sources]
+    if len(pairs) == 1:
+        ((name, source),) = pairs
+        return {(name, source.name): only_run_folder(out, source.collection.name, name)}
+    folders = {(name, source.name): _run_folder(out, source.collection.name, name) for name, source in pairs}
+    kept: dict[Place, str] = {}
+    for (name, data), folder in folders.items():
+        if folder in kept:
+            raise InputError(f"{kept[folder]} and {name} on {data} would be kept in one folder, {folder}. Give each an --out.")
+        kept[folder] = f"{name} on {data}"
+    return folders
+
+
+def decision_folders(out: Place, scorers: Sequence[str]) -> list[Place]:
+    """Where the audit of decisions of each scorer goes; one that an earlier version began in `out` itself goes on there."""
+    if len(scorers) == 1 and (out / DECISIONS_FILE).exists():
+        return [out]
+    return [out / slug(scorer) for scorer in scorers]
+
+
+def only_run_folder(out: Place, collection: str, scorer: str) -> Place:
+    """Where the run goes of an audit that has one: where earlier versions put it if it began there, in `out` itself."""
+    return out if (out / RECORD_FILE).exists() else _run_folder(out, collection, scorer)
+
+
+def _run_folder(out: Place, collection: str, scorer: str) -> Place:
+    return out / slug(collection) / slug(scorer)

@@ -1,19 +1,22 @@
-"""The audits of one call as one value, from a scoring or from folders: a first look, every measure, rows, the page."""
+"""The audits of one call as one value, from a scoring or from folders; and what `compare` and `gate` take of any kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from importlib import import_module
 from itertools import islice
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
 from ..errors import InputError
 from ..machine.extras import check_installed
-from ..machine.names import short_repr
+from ..machine.names import did_you_mean, short_repr
 from ..machine.places import Place, parse_place
+from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..results.audit import Audit
-from ..results.load import load_runs
+from ..results.figure import ByQuery, Figure
+from ..results.load import Measuring, load_runs
 from ..results.notes import most_important, notes, saved_by
 from ..results.render import FORMATS, to_html, to_text
 from ..results.screen import (
@@ -27,8 +30,8 @@ from ..results.screen import (
     screen_measures,
 )
 from ..results.table import Note, Table, with_notes
-from ..runs.find import find_runs
-from ..terms import Readout, Ties
+from ..runs.find import find_decision_folders, find_runs
+from ..terms import Failure, Readout, Ties
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,19 +155,12 @@ class Audits(Sequence[Audit]):
         return write_report(self, parse_place(folder))
 
 
-def load(
-    folder: str | Place,
-    *more: str | Place,
-    threshold: Threshold | None = None,
-    serving_permutations: int = 1,
-    readout: Readout | None = None,
-    ties: Ties | None = None,
-) -> Audits:
-    """The audits of complete runs in and below some folders, in the order of the folders, each measured as it was audited
-    (threshold, readout, ties) unless something else is given.
+def load(folder: str | Place, *more: str | Place, **how: Unpack[Measuring]) -> Audits:
+    """The audits of complete runs in and below some folders, in the order of the folders.
+
+    how  threshold, serving_permutations, readout, ties: each run is measured as it was audited, where they are not given
     """
-    runs = find_runs([folder, *more])
-    return Audits(load_runs(runs, threshold, serving_permutations, readout, ties))
+    return Audits(load_runs(find_runs([folder, *more]), **how))
 
 
 def _how_made(audit: Audit) -> dict[str, str | int | float | None]:
@@ -222,3 +218,61 @@ def collect_audits(
         else:
             audits += islice(loaded, len(runs[place])) if place in runs else one  # type: ignore[arg-type]
     return audits
+
+
+# -- audits of other things than scores
+
+DECISION_AUDITS = "steadyscore.decision_models.result"
+"""The module that knows what a decision model decided: its `DecisionAudit`, how one is loaded, what it measures."""
+
+
+class OtherAudit(ByQuery, Protocol):
+    """What is compared and checked of an audit that measured no scores, but answers: of a package that comes later."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def collection(self) -> str: ...
+    @property
+    def folder(self) -> Place | None: ...
+    @property
+    def figures(self) -> dict[str, Figure]: ...
+    @property
+    def failed(self) -> Sequence[Failure]: ...
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What must be known to read the figures."""
+
+    @property
+    def compared(self) -> list[str]:
+        """What is compared where no measure is named."""
+
+
+def split_audits(given: Sequence[Any]) -> tuple[list[OtherAudit], list[Any]]:
+    """The audits of decisions among audits and folders, and the rest, which are audits of scores."""
+    decided: list[OtherAudit] = []
+    rest: list[Any] = []
+    for one in given:
+        if isinstance(one, str | Place) and (folders := find_decision_folders([one])):
+            decided += map(_decision_audits().load_decisions, folders)
+        elif not isinstance(one, Audits | Audit | str | Place) and isinstance(one, _decision_audits().DecisionAudit):
+            decided.append(one)
+        else:
+            rest.append(one)
+    return decided, rest
+
+
+def is_measure(name: str) -> bool:
+    """Whether a gate or a comparison may name it: a measure of scores, or `measure.channel` of decisions."""
+    return name in MEASURES or ("." in name and bool(_decision_audits().is_decision_measure(name)))
+
+
+def unknown_measure(
+    name: str, is_known: Callable[[str], bool] = is_measure, listed: str = "`steadyscore list measures` prints them"
+) -> str:
+    """What is said of a measure that does not exist: the nearest one, or where all are listed."""
+    return f"unknown measure {name!r}; {did_you_mean(name, filter(is_known, MEASURES), f'{listed}.')}"
+
+
+def _decision_audits() -> Any:
+    return import_module(DECISION_AUDITS)

@@ -5,29 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from itertools import chain
+from typing import Any, Unpack, get_args
 
 import numpy as np
 
 from ..errors import InputError
 from ..machine.bounds import Positive
 from ..measures.intervals import DRAWS, Interval, Scheme, benjamini_hochberg, collection_mean, mean_interval, wins
-from ..measures.measurement import Measured, fewest_permutations
-from ..measures.pairing import Gains, Observation, align, combine, discordance_of, gains, leader_reversals, leaders, levels_table
+from ..measures.measurement import fewest_permutations
+from ..measures.pairing import Gains, Observation, align, discordance_of, gains, leader_reversals, leaders, levels_table
 from ..measures.ranking import unless_nan
 from ..measures.registry import MEASURES
-from ..measures.threshold import Threshold
 from ..measures.views import quality_by_permutation
-from ..results.audit import Audit
-from ..results.load import check_one_threshold
-from ..results.names import presentation_remarks, shared_remark, with_distinct_names
+from ..results.audit import Audit, presentation_remarks, shared_remark, with_distinct_names
+from ..results.figure import ByQuery
+from ..results.load import Measuring, check_one_threshold
 from ..results.notes import failed_remarks
 from ..runs.table import Scored
 from ..tasks import TASKS
-from ..terms import Array, Readout, Ties
-from .audits import Audits, Given, collect_audits
+from ..terms import Array
+from .audits import Audits, Given, OtherAudit, collect_audits, is_measure, split_audits, unknown_measure
 from .comparison import Comparison, Contrast, Disagreement, Gain, label_of
-from .other import OtherAudit, is_measure, split_audits, unknown_measure
 
 COMPARED = (
     "ndcg@10", "ndcg@1", "tau_psi", "order_spread@10", "overlap", "retained_f1", "f1_spread", "pair_flip", "gold_crossing",
@@ -35,7 +34,7 @@ COMPARED = (
 )  # fmt: skip
 """Measures that are compared where none is named and both sides have them."""
 
-Values = dict[str, dict[str, Measured | OtherAudit]]
+Values = dict[str, dict[str, ByQuery]]
 """variant -> collection -> measures, of one task"""
 ByTask = dict[str, Values]
 DECISIONS = "decisions"
@@ -71,14 +70,11 @@ def compare(
     *audits: Given,
     baseline: str | None = None,
     measures: Sequence[str] | None = None,
-    threshold: Threshold | None = None,
-    serving_permutations: int = 1,
-    readout: Readout | None = None,
-    ties: Ties | None = None,
     bootstrap: Scheme | None = None,
     draws: int = DRAWS,
     discordance: Sequence[tuple[str, str]] | None = None,
     per_query: bool = False,
+    **how: Unpack[Measuring],
 ) -> Comparison:
     """Compare audits, or run folders, with a baseline: differences paired by query, with intervals and adjusted p-values.
 
@@ -89,7 +85,7 @@ def compare(
     bootstrap    `collections_then_queries`, `collections` or `queries`; `draws` samples of it
     discordance  pairs of measures whose winners are held against each other; otherwise quality and the task's decision
     per_query    also say how quality moves query by query, and which permutations would reverse the lead
-    threshold, serving_permutations, readout, ties  how folders are measured; audits stay as they were measured
+    how          threshold, serving_permutations, readout, ties: how folders are measured; audits stay as they were measured
     """
     asked = dict.fromkeys([*(measures or ()), *(name for pair in discordance or () for name in pair)])
     if unknown := [name for name in asked if not is_measure(name)]:
@@ -102,67 +98,61 @@ def compare(
     decided, scored = split_audits(audits)
     if decided and scored:
         raise InputError("audits of decisions and audits of scores have no measure in common. Compare them apart.")
-    if decided:
-        return _compare_decisions(decided, baseline, measures, drawn)
-
-    loaded = collect_audits(audits, threshold, serving_permutations, readout, ties)
-    check_comparable(loaded)
+    loaded = collect_audits(scored, **how)
+    if not decided:
+        check_comparable(loaded)
     named = Audits(with_distinct_names(loaded))
-    by_task = _by_task(named)
-    names = list(dict.fromkeys(audit.name for audit in named))
+    by_task = _by_task([*named, *decided])
+    names = list(dict.fromkeys(name for values in by_task.values() for name in values))
     if len(names) < 2:
         raise InputError(f"only {names[0]} is there to compare. Give a run of another scorer too.")
     against = baseline or names[0]
-    rows = contrasts(by_task, against, measures or COMPARED, drawn)
-    absent = [name for name in measures or COMPARED if name not in {row.measure for row in rows}]
+    wanted = measures or list(dict.fromkeys(name for audit in decided for name in audit.compared)) or COMPARED
+    rows = contrasts(by_task, against, wanted, drawn)
+    absent = [name for name in wanted if name not in {row.measure for row in rows}]
     if not rows or (absent and measures):
-        needs = "`steadyscore list measures` says what it needs."
-        raise InputError([f"no two runs have {', '.join(absent)} to compare. {needs}", *presentation_remarks(named)])
-    disagreements = [one for task, values in by_task.items() for one in _disagreements(values, task, discordance)]
+        needs = "" if decided else " `steadyscore list measures` says what it needs."
+        kind = "audits" if decided else "runs"
+        raise InputError([f"no two {kind} have {', '.join(absent)} to compare.{needs}", *presentation_remarks(named)])
+    disagreements = [one for task in by_task if task in TASKS for one in _disagreements(by_task[task], task, discordance)]
     shown = {(one.quality, one.decision) for one in disagreements}
     if lost := [pair for pair in map(tuple, discordance or ()) if pair not in shown]:
         raise InputError([f"no two runs have {first} and {second} on one collection." for first, second in lost])
-    missing = [f"{audit.collection}: {sentence}" for audit in named for sentence in failed_remarks(audit)]
-    missing += presentation_remarks(sorted(named, key=lambda audit: audit.name != against))  # each against the baseline
-    missing += [
-        f"{TASKS[task].label}: there is no run of {against}, so nothing is compared there."
-        for task, values in by_task.items()
-        if against not in values
-    ]
+    missing = _missing_scores(named, by_task, against) + _missing_decisions(decided, by_task, against)
     moved = tuple(_gains(named, against)) if per_query else ()
     return Comparison(against, tuple(rows), tuple(disagreements), moved, tuple(missing), named)
 
 
-def _by_task(audits: Sequence[Audit]) -> ByTask:
+def _by_task(audits: Sequence[Audit | OtherAudit]) -> ByTask:
     by_task: ByTask = {}
     for audit in audits:
-        by_task.setdefault(audit.record.task, {}).setdefault(audit.name, {})[audit.collection] = audit.measured
+        task = audit.record.task if isinstance(audit, Audit) else DECISIONS
+        runs = by_task.setdefault(task, {}).setdefault(audit.name, {})
+        if audit.collection in runs:
+            raise InputError(f"{audit.name} on {audit.collection} is given more than once. Name each audit once.")
+        runs[audit.collection] = audit
     return by_task
 
 
-def _compare_decisions(
-    audits: Sequence[OtherAudit], baseline: str | None, measures: Sequence[str] | None, bootstrap: Bootstrap
-) -> Comparison:
-    """Audits of decisions against the first, or the one named, paired by state."""
-    values: Values = {}
-    for audit in audits:
-        if audit.collection in values.setdefault(audit.name, {}):
-            raise InputError(f"{audit.name} on {audit.collection} is given more than once. Name each audit once.")
-        values[audit.name][audit.collection] = audit
-    if len(values) < 2:
-        raise InputError(f"only {audits[0].name} is there to compare. Give an audit of another model on the same file too.")
-    against = baseline or audits[0].name
-    names = measures or list(dict.fromkeys(name for audit in audits for name in audit.compared))
-    missing = [f"{audit.name}: {len(audit.failed)} states are in no mean." for audit in audits if audit.failed]
-    missing += [remark for audit in audits for remark in audit.remarks]
-    for audit in (one for one in audits if one.name != against and one.collection in values.get(against, {})):
-        base = values[against][audit.collection]
-        missing += shared_remark(against, base.query_ids, audit.name, audit.query_ids, f"states of {audit.collection}")
-    rows = contrasts({DECISIONS: values}, against, names, bootstrap)
-    absent = [name for name in names if name not in {row.measure for row in rows}]
-    if not rows or (absent and measures):
-        raise InputError(f"no two audits have {', '.join(absent)} to compare.")
-    return Comparison(against, tuple(rows), (), (), tuple(missing), Audits([]))
+def _missing_scores(audits: Sequence[Audit], by_task: ByTask, against: str) -> list[str]:
+    """What could not be scored, how the runs differ from the baseline's, and tasks that nothing is compared on."""
+    failed = [f"{audit.collection}: {sentence}" for audit in audits for sentence in failed_remarks(audit)]
+    apart = presentation_remarks(sorted(audits, key=lambda audit: audit.name != against))
+    without = [task for task, values in by_task.items() if task in TASKS and against not in values]
+    lost = [f"{TASKS[task].label}: there is no run of {against}, so nothing is compared there." for task in without]
+    return [*failed, *apart, *lost]
+
+
+def _missing_decisions(audits: Sequence[OtherAudit], by_task: ByTask, against: str) -> list[str]:
+    """States that are in no mean, what must be known to read the figures, and states that the baseline does not share."""
+    failed = [f"{audit.name}: {len(audit.failed)} states are in no mean." for audit in audits if audit.failed]
+    base = by_task.get(DECISIONS, {}).get(against, {})
+    shared = [
+        shared_remark(against, base[one.collection].query_ids, one.name, one.query_ids, f"states of {one.collection}")
+        for one in audits
+        if one.name != against and one.collection in base
+    ]
+    return [*failed, *(remark for audit in audits for remark in audit.remarks), *chain(*shared)]
 
 
 def better_end(measure: str) -> str:
@@ -224,8 +214,8 @@ def _contrasts_of_task(
                 pairs += [] if np.isnan(a.values - b.values).all() else [(a, b)]
         if not pairs:
             continue
-        # Weight 0 leaves out the queries that the other side has no value for: both levels stand on the same queries.
-        own, theirs = [combine([(1, a), (0, b)]).values for a, b in pairs], [combine([(0, a), (1, b)]).values for a, b in pairs]
+        # 0 times a value leaves out the queries that the other side has none for: both levels stand on the same queries.
+        own, theirs = [a.values + 0 * b.values for a, b in pairs], [0 * a.values + b.values for a, b in pairs]
         better = better_end(name)
         won = wins(theirs, own) if better == "lower" else wins(own, theirs)
         difference = bootstrap.interval([a - b for a, b in zip(own, theirs, strict=True)], label_of(task))
@@ -233,7 +223,7 @@ def _contrasts_of_task(
         yield Contrast(task, variant, name, *levels, difference, float("nan"), won.wins, len(pairs), better)
 
 
-def _observed(name: str, collection: str, measured: Measured | OtherAudit, measure: str) -> Observation:
+def _observed(name: str, collection: str, measured: ByQuery, measure: str) -> Observation:
     """A measure of a run; of no query where it was not measured."""
     values = measured.values.get(measure)
     ids = tuple(measured.query_ids) if values is not None else ()
@@ -259,12 +249,9 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
         return None
     first, second = ([one for one in side if one.collection in shared] for side in (first, second))
     disagreeing = discordance_of(first, second, systems, better)
-    named = [leaders(levels_table(side, systems)[1], systems, way) for side, way in zip((first, second), better, strict=True)]
-    winners = {
-        collection: (" and ".join(one), " and ".join(other))
-        for collection, one, other in zip(levels_table(first, systems)[0], *named, strict=True)
-        if set(one).isdisjoint(other)
-    }
+    (collections, levels), (_, others) = (levels_table(side, systems) for side in (first, second))
+    named = zip(collections, leaders(levels, systems, better[0]), leaders(others, systems, better[1]), strict=True)
+    winners = {name: (" and ".join(one), " and ".join(other)) for name, one, other in named if set(one).isdisjoint(other)}
     return Disagreement(task, quality, decision, disagreeing.discordant, disagreeing.collections, disagreeing.median, winners)
 
 
@@ -309,10 +296,10 @@ def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
 
 def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:
     """Of one collection, on the queries that both have; None where no query has a quality in both."""
-    old, new = (_observed(audit.name, audit.collection, audit.measured, measure) for audit in (before, after))
+    old, new = (_observed(audit.name, audit.collection, audit, measure) for audit in (before, after))
     if not {*old.query_ids} & {*new.query_ids}:
         return None
-    shaky = _observed(before.name, before.collection, before.measured, "tau_psi")
+    shaky = _observed(before.name, before.collection, before, "tau_psi")
     known = [old, new, *([shaky] if shaky.query_ids else [])]
     moved = gains(*(one.values for one in align(known)))
     return None if np.isnan(moved.improving) else moved

@@ -16,7 +16,6 @@ from ..results.notes import FLATTERS, notes
 from ..results.render import Printed
 from ..results.table import DETECTABLE, Cell, Column, Note, Row, Table, with_notes
 from ..tasks import TASKS
-from ..terms import JsonObject
 from .audits import Audits
 
 if TYPE_CHECKING:
@@ -42,20 +41,11 @@ class Contrast:
     better: str
 
     def to_json(self) -> dict[str, object]:
-        return asdict(self) | {"difference": self._interval(), "adjusted_p": unless_nan(self.adjusted_p)}
-
-    def columns(self) -> dict[str, object]:
-        """A row of `Comparison.to_pandas`."""
-        return {name: value for name, value in self.to_json().items() if name != "difference"} | dict(self._interval())
-
-    def _interval(self) -> JsonObject:
-        value, low, high, queries, *_ = self.difference
-        return {"value": value, "low": unless_nan(low), "high": unless_nan(high), "queries": queries}
+        return asdict(self) | {"difference": Figure.of(self.difference).to_json(), "adjusted_p": unless_nan(self.adjusted_p)}
 
     def row(self) -> Row:
         """Its row of the table."""
-        value, low, high, queries, *_ = self.difference
-        difference = Figure(value, unless_nan(low), unless_nan(high), queries)
+        difference = Figure.of(self.difference)
         won, p = f"{self.wins}/{self.collections}", unless_nan(self.adjusted_p)
         values = (self.measure, self.level, self.baseline_level, difference, difference.detectable, p, won, self.better)
         return Row(self.variant, tuple(map(Cell, values)))
@@ -160,7 +150,8 @@ class Comparison(Printed):
         check_installed("to_pandas()", "pandas")
         import pandas as pd
 
-        return pd.DataFrame([contrast.columns() for contrast in self.contrasts])
+        rows = [{**contrast.to_json(), **Figure.of(contrast.difference).to_json()} for contrast in self.contrasts]
+        return pd.DataFrame(rows).drop(columns="difference", errors="ignore")
 
     def report(self, folder: str | Place) -> Place:
         """Write the page of all audits, with quality against decision; returns its path."""

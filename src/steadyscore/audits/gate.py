@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import cast
+from typing import Unpack, cast
 from xml.etree import ElementTree
+
+import numpy as np
 
 from ..errors import GateFailed, InputError, UsageError
 from ..machine.bounds import parse_number
 from ..machine.names import short_repr
 from ..measures.intervals import FEWEST, LEVEL, Interval
 from ..measures.ranking import unless_nan
-from ..measures.threshold import Threshold
-from ..results.audit import Audit
-from ..results.figure import ByQuery, Figure, paired_gain
-from ..results.missing import missing_queries
-from ..results.names import presentation_remarks
+from ..results.audit import Audit, presentation_remarks
+from ..results.figure import Figure, paired_gain
+from ..results.load import Measuring
 from ..results.notes import NAMED
 from ..results.render import Printed
 from ..results.table import Cell, Column, Note, Row, Table
-from ..terms import Readout, Ties
-from .audits import Given, collect_audits
+from ..scoring.perturbation import perturbed_sample
+from .audits import Given, OtherAudit, collect_audits, is_measure, split_audits, unknown_measure
 from .compare import better_end, check_comparable
-from .other import OtherAudit, is_measure, split_audits, unknown_measure
 
 MISSING = "missing queries"
 COLUMNS = (Column("bound"), Column("value"), Column("result"))
 Z_LEVEL, Z_POWER = NormalDist().inv_cdf((1 + LEVEL) / 2), NormalDist().inv_cdf(0.8)
 TOLERANCE = 1e-9
 """What a sum of fractions may miss a bound by and still meet it: 1/3 + 1/3 + 1/3 + 0 over 4 is a little below 0.25."""
+
+
+OF_READERS = ("answer_", "verdict_")
+"""How the names of measures begin that a reader brings."""
+OF_PERTURBATIONS = (
+    "marker_tau_psi", "held_out_marker_tau_psi", "pool_psi_drop", "top10_changed_drop", "reverse_psi", "swap_psi",
+    "first_stage_noise_psi",
+)  # fmt: skip
+"""Measures that every sampled query has; for `replace`, a pool without a next candidate has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +122,7 @@ class Check:
 
     def cells(self) -> tuple[Cell, ...]:
         """A row of the table."""
-        drop = self.drop and Figure(*self.drop[:4])
-        value = Cell(self.value, self.bound.shown(self.value)) if drop is None else Cell(drop)
+        value = Cell(self.value, self.bound.shown(self.value)) if self.drop is None else Cell(Figure.of(self.drop))
         return Cell(str(self.bound)), value, Cell("ok" if self.ok else "FAILED")
 
 
@@ -177,17 +184,14 @@ def gate(
     max_drop: Mapping[str, float] | None = None,
     baseline: Given | None = None,
     allow_missing: int = 0,
-    threshold: Threshold | None = None,
-    serving_permutations: int = 1,
-    readout: Readout | None = None,
-    ties: Ties | None = None,
+    **how: Unpack[Measuring],
 ) -> Gate:
     """Check audits, or run folders, against bounds: `gate(audits, min={"overlap": 0.8}, max={"tau_psi": 0.1})`.
 
     max_drop, baseline  `gate("runs/pr", max_drop={"overlap": 0.05}, baseline="runs/main")` fails where the 95 % interval of the
                    drop, paired by query, is beyond the bound; a measure that is better lower drops by rising
     allow_missing  queries of each run that may be in no mean, as they could not be scored or read
-    threshold, serving_permutations, readout, ties  how folders are measured; audits stay as they were measured
+    how            threshold, serving_permutations, readout, ties: how folders are measured; audits stay as they were measured
     """
     bounds = make_bounds(min or {}, max or {}, drops=max_drop or {})
     if bool(max_drop) != (baseline is not None):
@@ -195,7 +199,7 @@ def gate(
 
     def collect(given: Sequence[Given]) -> list[Audit | OtherAudit]:
         decided, scored = split_audits(given)
-        return [*collect_audits(scored, threshold, serving_permutations, readout, ties, together=False), *decided]
+        return [*collect_audits(scored, together=False, **how), *decided]
 
     loaded, before = collect(audits), collect([] if baseline is None else [baseline])
     if not loaded:
@@ -246,8 +250,8 @@ def _baseline_of(audit: Audit | OtherAudit, before: Sequence[Audit | OtherAudit]
 
 def _drop(bound: Bound, audit: Audit | OtherAudit, start: Audit | OtherAudit) -> Interval:
     """What an audit loses against another, paired by query: above zero is worse."""
-    sides = [_by_query(start), _by_query(audit)]
-    drop = paired_gain(bound.measure, *(sides if better_end(bound.measure) == "higher" else sides[::-1]))
+    sides = (start, audit) if better_end(bound.measure) == "higher" else (audit, start)
+    drop = paired_gain(bound.measure, *sides)
     if drop is None:
         raise InputError(
             f"the baseline and {_name(audit)} share fewer than {FEWEST} queries that have {bound.measure}, which is too few to "
@@ -256,8 +260,25 @@ def _drop(bound: Bound, audit: Audit | OtherAudit, start: Audit | OtherAudit) ->
     return drop
 
 
-def _by_query(audit: Audit | OtherAudit) -> ByQuery:
-    return audit.measured if isinstance(audit, Audit) else audit
+def missing_queries(audit: Audit, measures: Iterable[str] = ()) -> list[str]:
+    """Ids of the queries that could not be scored, and of those that a reader or a perturbation behind `measures` lacks."""
+    missing = [failure.query_id for failure in audit.record.failed]
+    names = list(measures)
+    if audit.reader is not None and any(name.startswith(OF_READERS) for name in names):
+        missing += audit.readers[audit.reader].unread
+    for name in OF_PERTURBATIONS:
+        if name in names and name in audit.measured.values:
+            missing += _not_perturbed(audit, name)
+    return list(dict.fromkeys(missing))
+
+
+def _not_perturbed(audit: Audit, name: str) -> list[str]:
+    """Sampled queries without a value, though their candidates can be ranked."""
+    ids, values = audit.measured.query_ids, audit.measured.values
+    sampled = set(perturbed_sample(list(ids), audit.record.fingerprint.seed or 0))
+    can_be_ranked = ~np.isnan(values["tau_psi"]) if "tau_psi" in values else np.ones(len(ids), bool)
+    lacking = np.isnan(values[name]) & can_be_ranked
+    return sorted(query_id for query_id, is_lacking in zip(ids, lacking, strict=True) if is_lacking and query_id in sampled)
 
 
 def check_missing(run: str, missing: int, allowed: int) -> Check:
@@ -277,20 +298,27 @@ def make_bounds(
     drops: Mapping[str, float] | None = None,
 ) -> list[Bound]:
     """Bounds by measure; every unknown measure is named at once, with where to find those that there are."""
-    lost = drops or {}
-    if unknown := [name for name in {**least, **most, **lost} if not is_known(name)]:
-        raise InputError([unknown_measure(name, is_known, listed) for name in unknown])
-    if sideless := [name for name in lost if better_end(name) == "neither"]:
-        raise InputError([f"neither direction of {name} is better, so it cannot drop." for name in sideless])
-    if below := [name for name, value in lost.items() if value < 0]:
-        raise InputError([f"the drop of {name} that is allowed is below zero: give 0 or more." for name in below])
-    numbers = [(name, value) for bounds in (least, most, lost) for name, value in bounds.items()]
-    if odd := [(name, value) for name, value in numbers if not isinstance(value, int | float) or not math.isfinite(value)]:
-        raise InputError([f"the bound on {name} is {value!r}: give a number." for name, value in odd])
-    if not numbers:
+    drops = drops or {}
+    bounds = [*(Bound(name, least=x) for name, x in least.items()), *(Bound(name, most=x) for name, x in most.items())]
+    bounds += [Bound(name, most=x, is_drop=True) for name, x in drops.items()]
+    if mistakes := dict.fromkeys(why for bound in bounds if (why := _mistake(bound, is_known, listed))):
+        raise InputError([*mistakes])
+    if not bounds:
         raise InputError('a gate needs at least one bound, for example min={"overlap": 0.8}.')
-    both = [*(Bound(name, least=x) for name, x in least.items()), *(Bound(name, most=x) for name, x in most.items())]
-    return [*both, *(Bound(name, most=x, is_drop=True) for name, x in lost.items())]
+    return bounds
+
+
+def _mistake(bound: Bound, is_known: Callable[[str], bool], listed: str) -> str:
+    """Why a bound says nothing; empty where it does."""
+    name, number = bound.measure, bound.number
+    if not is_known(name):
+        return unknown_measure(name, is_known, listed)
+    if bound.is_drop and better_end(name) == "neither":
+        return f"neither direction of {name} is better, so it cannot drop."
+    if not isinstance(number, int | float) or not math.isfinite(number):
+        return f"the bound on {name} is {number!r}: write a number, for example {name}=0.8."
+    is_below = bound.is_drop and number < 0
+    return f"the drop of {name} is bounded below zero; a drop that is allowed is 0 or more." if is_below else ""
 
 
 def parse_bounds(
@@ -306,14 +334,10 @@ def parse_bounds(
     for flag, texts in (("--min", least), ("--max", most), ("--max-drop", drops)):
         for text in texts:
             name, _, number = text.partition("=")
-            value, is_drop = parse_number(number), flag == "--max-drop"
-            bound = Bound(name, least=value) if flag == "--min" else Bound(name, most=value, is_drop=is_drop)
-            if not is_known(name):
-                mistakes.append(f"{flag} {text}: {unknown_measure(name, is_known, listed)}")
-            elif math.isnan(value):
-                mistakes.append(f"{flag} {text}: write a number, for example {flag} {name}=0.8.")
-            elif is_drop and value < 0:
-                mistakes.append(f"{flag} {text}: a drop that is allowed is 0 or more.")
+            value = parse_number(number)
+            bound = Bound(name, least=value) if flag == "--min" else Bound(name, most=value, is_drop=flag == "--max-drop")
+            if why := _mistake(bound, is_known, listed):
+                mistakes.append(f"{flag} {text}: {why}")
             elif any((other.what, other.least is None) == (bound.what, bound.least is None) for other in bounds):
                 mistakes.append(f"{flag} {text}: {name} has such a bound already. Give one.")
             bounds.append(bound)

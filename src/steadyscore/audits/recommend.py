@@ -20,10 +20,9 @@ from ..measures.measurement import fewest_permutations
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..models.adapter import shipped_findings
-from ..results.audit import Audit
+from ..results.audit import Audit, presentation_remarks, with_distinct_names
 from ..results.figure import paired_gain
 from ..results.load import check_one_threshold, load_run, view_of
-from ..results.names import presentation_remarks, with_distinct_names
 from ..results.notes import failed_remarks, not_ahead, trained_otherwise
 from ..results.render import Printed
 from ..results.table import NOTHING, Cell, Column, Note, Row, Table

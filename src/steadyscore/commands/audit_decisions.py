@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..audits.folders import decision_folders
+from ..audits.audit import decision_folders
 from ..decision_models.audit import audit_decisions, plan_decisions
 from ..decision_models.result import write_decisions_report
 from .flags import scorers_by_name

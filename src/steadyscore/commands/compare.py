@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
+from ..audits.audits import is_measure, unknown_measure
 from ..audits.compare import Bootstrap, compare
-from ..audits.other import is_measure, unknown_measure
 from ..audits.recommend import recommend
 from ..machine.extras import PAGE, check_installed
 from ..machine.places import parse_place
@@ -18,6 +18,7 @@ from .shared import (
     add_measuring,
     examples,
     form_of,
+    measuring_of,
     note_gate,
     print_result,
     refuse,
@@ -83,14 +84,11 @@ def run(args: argparse.Namespace) -> int:
         *args.runs,
         baseline=args.baseline,
         measures=args.measures,
-        threshold=threshold_of(args),
-        serving_permutations=args.serving_permutations,
-        readout=args.readout,
-        ties=args.ties,
         bootstrap=args.bootstrap and args.bootstrap.replace("-", "_"),
         draws=args.draws,
         discordance=args.discordance and [(first, second) for first, second in args.discordance],
         per_query=args.per_query,
+        **measuring_of(args),
     )
     page = comparison.report(args.report) if args.report else None
     print_result(args, comparison)

@@ -17,10 +17,10 @@ from .shared import (
     config_of,
     examples,
     measured_by_flags,
+    measuring_of,
     note_next,
     print_result,
     refuse,
-    threshold_of,
 )  # fmt: skip
 
 
@@ -58,13 +58,12 @@ def run(args: argparse.Namespace) -> int:
     files = [place for place in args.runs if isinstance(place, Path) and place.is_file()]
     if files and len(files) < len(args.runs):
         refuse(f"{files[0]} is a file of scores, and others are runs. Give runs, or score files.")
-    how = {name: getattr(args, name) for name in ("readout", "ties", "serving_permutations")} | {"threshold": threshold_of(args)}
     checked = gate(
         *([audit(scores=file, config=config_of(args)) for file in files] or args.runs),
         min={bound.measure: bound.number for bound in bounds if bound.least is not None},
         max={bound.measure: bound.number for bound in bounds if bound.least is None and not bound.is_drop},
         max_drop={bound.measure: bound.number for bound in bounds if bound.is_drop},
-        baseline=args.baseline, allow_missing=args.allow_missing, **({} if files else how),
+        baseline=args.baseline, allow_missing=args.allow_missing, **({} if files else measuring_of(args)),
     )  # fmt: skip
     if args.junit:
         with atomic(args.junit) as stream:

@@ -18,10 +18,10 @@ from .shared import (
     add_all,
     add_measuring,
     examples,
+    measuring_of,
     print_audits,
     print_result,
     refuse,
-    threshold_of,
 )
 
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _load(args: argparse.Namespace) -> Audits:
-    return Audits(load_runs(find_runs(args.runs), threshold_of(args), args.serving_permutations, args.readout, args.ties))
+    return Audits(load_runs(find_runs(args.runs), **measuring_of(args)))
 
 
 def _print(args: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ from ..machine.places import Place, is_address
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..measures.views import ScoreView
+from ..results.load import Measuring
 from ..results.notes import failed_remark, failed_remarks
 from ..results.render import Printed, to_text
 from ..results.screen import by_collection, first_decision, screen_measures
@@ -213,6 +214,12 @@ def threshold_of(args: argparse.Namespace) -> Threshold | None:
         retention_of=run,
         **_sizes(args),
     )
+
+
+def measuring_of(args: argparse.Namespace) -> Measuring:
+    """What `add_measuring` was told."""
+    read: Measuring = {"readout": args.readout, "ties": args.ties, "serving_permutations": args.serving_permutations}
+    return {"threshold": threshold_of(args), **read}
 
 
 def price(text: str) -> float:

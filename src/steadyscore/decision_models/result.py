@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..errors import DamagedFile, InputError
 from ..machine.checksums import record_state
 from ..machine.disk import is_there, read_json, write_record
-from ..machine.extras import check_installed
 from ..machine.names import short_repr
 from ..machine.places import Place, parse_place
 from ..machine.schemas import read_as
@@ -283,5 +281,4 @@ def write_decisions_report(audits: Sequence[DecisionAudit], folder: Place) -> Pl
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     if not audits:
         raise InputError("no audit of decisions was given to report. Name at least one folder.")
-    check_installed("The report page", "jinja2")
-    return templating.write_page("decisions", folder, {"version": __version__, "meanings": MEANINGS, "audits": audits})
+    return templating.write_page("decisions", folder, meanings=MEANINGS, audits=audits)

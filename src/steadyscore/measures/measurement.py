@@ -82,18 +82,16 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, on
     cutoff = freeze_cutoff(survey.fitting, threshold_by)
     values: dict[str, Array] = defaultdict(lambda: np.full(len(survey.ids), np.nan))
     whole = WholeCollection(survey.width)
-    for first, batch in _batches(queries):
-        for members in _equal_shapes(batch):
-            alike = [batch[i] for i in members]
-            stack, places = _stack(alike), first + members
-            sets = cutoff.retained(stack.scores, stack.ranked, places)
-            stack = replace(stack, retained=sets, decided=None if sets is None else cutoff.decides(places))
-            for name, column in _values(stack, only):
-                values[name][places] = column
-            if only is None and NEEDS["moves"](stack):
-                whole.add(stack)
-                if alike[0].is_placed and stack.scores.shape[1] > 1:
-                    whole.add_places(alike)
+    for places, alike in _equal_shapes(queries):
+        stack = _stack(alike)
+        sets = cutoff.retained(stack.scores, stack.ranked, places)
+        stack = replace(stack, retained=sets, decided=None if sets is None else cutoff.decides(places))
+        for name, column in _values(stack, only):
+            values[name][places] = column
+        if only is None and NEEDS["moves"](stack):
+            whole.add(stack)
+            if alike[0].is_placed and stack.scores.shape[1] > 1:
+                whole.add_places(alike)
     return Measured(
         query_ids=tuple(survey.ids),
         values={name: values[name] for name in MEASURES if name in values and not np.isnan(values[name]).all()},
@@ -143,14 +141,6 @@ class OneByOne:
         row = np.flatnonzero((query.permutations == FIRST_STAGE) == is_first_stage)[:1]
         self._before.append(_with_rows(query, row))
         return self._cutoff
-
-
-def _batches(queries: Iterable[Scored]) -> Iterator[tuple[int, list[Scored]]]:
-    """Queries a batch at a time, each with the place of its first."""
-    remaining, first = iter(queries), 0
-    while batch := list(islice(remaining, BATCH)):
-        yield first, batch
-        first += len(batch)
 
 
 class EachChanged:
@@ -228,12 +218,15 @@ def _values(stack: Stack, only: Collection[str] | None = None) -> Iterator[tuple
                 yield measure.name, np.where(measured, np.asarray(measure.value(stack), float), np.nan)
 
 
-def _equal_shapes(queries: Sequence[Scored]) -> list[Array]:
-    """Indices of queries that can be stacked."""
-    shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for i, q in enumerate(queries):
-        shapes[q.permuted.shape, q.first_stage is None, q.is_placed, q.ties].append(i)
-    return [np.array(members) for members in shapes.values()]
+def _equal_shapes(queries: Iterable[Scored]) -> Iterator[tuple[Array, list[Scored]]]:
+    """Queries that can be stacked, of a batch at a time, and their places."""
+    remaining, first = iter(queries), 0
+    while batch := list(islice(remaining, BATCH)):
+        shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for i, q in enumerate(batch):
+            shapes[q.permuted.shape, q.first_stage is None, q.is_placed, q.ties].append(i)
+        yield from ((first + np.array(members), [batch[i] for i in members]) for members in shapes.values())
+        first += len(batch)
 
 
 def _stack(queries: Sequence[Scored]) -> Stack:
@@ -242,17 +235,16 @@ def _stack(queries: Sequence[Scored]) -> Stack:
     ideal = np.full((len(queries), max(map(len, ideals))), np.nan)
     for row, gains in zip(ideal, ideals, strict=True):
         row[: len(gains)] = gains
-    orders = [q.orders() for q in queries]
-    is_plain = queries[0].ties == "id"
-    has_first = queries[0].first_stage is not None
+    orders, first = [q.orders() for q in queries], [ranked_first_stage(q) for q in queries]
+    scores = np.stack([q.permuted for q in queries])
+    ranked = scores if queries[0].ties == "id" else np.stack([ranked_permuted(q) for q in queries])
     return Stack(
-        scores=np.stack([q.permuted for q in queries]),
-        first_stage=np.stack([q.first_stage for q in queries]) if has_first else None,  # type: ignore[misc]
+        scores=scores,
+        ranked=ranked,
+        served=ranked if first[0] is None else np.stack(first)[:, None],  # type: ignore[arg-type]
         relevance=np.stack(relevance),
         ideal=ideal,
         orders=None if orders[0] is None else np.stack(orders),  # type: ignore[arg-type]
-        by_rank=None if is_plain else np.stack([ranked_permuted(q) for q in queries]),
-        first_by_rank=None if is_plain or not has_first else np.stack([ranked_first_stage(q) for q in queries]),  # type: ignore[misc]
     )
 
 

@@ -7,9 +7,9 @@ undefined for that query; undefined queries are counted and never averaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -30,8 +30,10 @@ class Stack:
 
     scores: Array
     """(Q, M, n)"""
-    first_stage: Array | None
-    """(Q, n) scores in first-stage order"""
+    ranked: Array
+    """(Q, M, n) numbers that rank as the tie rule does, the scores where ties go to the smaller id: what ranks or selects"""
+    served: Array
+    """(Q, P, n) what quality is measured on: the first-stage order where it was scored, else every permutation (§5)"""
     relevance: Array
     """(Q, n), NaN where not judged"""
     ideal: Array
@@ -42,25 +44,15 @@ class Stack:
     """(Q, M, n) what the threshold keeps; None where nothing decides"""
     decided: Array | None = None
     """(Q,) about which queries the threshold decides: those that its cutoff was not fitted on"""
-    by_rank: Array | None = None
-    """(Q, M, n) numbers that rank as another tie rule does; None: the scores, whose ties go to the smaller id"""
-    first_by_rank: Array | None = None
-    """(Q, n) those of the first-stage order"""
-
-    @property
-    def ranked(self) -> Array:
-        """(Q, M, n) what every measure that ranks or selects is a function of."""
-        return self.scores if self.by_rank is None else self.by_rank
-
-    @property
-    def served(self) -> Array:
-        """(Q, P, n) what quality is measured on: the first-stage order where it was scored, else every permutation (§5)."""
-        first = self.first_stage if self.first_by_rank is None else self.first_by_rank
-        return self.ranked if first is None else first[:, None, :]
 
     def quality(self, k: int) -> Array:
         """(Q, M) nDCG@k of every permutation."""
         return ranking.ndcg(self.ranked, self.relevance, k, judged_gains=self.ideal)
+
+    def thirds(self) -> Array:
+        """(Q, M) the third of each presentation that holds the strongest positive."""
+        assert self.orders is not None
+        return instability.buckets(self.orders, self.relevance)
 
 
 NEEDS: dict[str, Callable[[Stack], Array | bool]] = {
@@ -75,6 +67,8 @@ NEEDS: dict[str, Callable[[Stack], Array | bool]] = {
 }
 """What a query must have for a value: a test that says of which queries of a stack it holds, (Q,), or of all alike."""
 
+Value = Callable[[Stack], Array]
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -83,183 +77,169 @@ class Measure:
     better: Better
     needs: tuple[str, ...]
     """Keys of NEEDS."""
-    value: Callable[[Stack], Array] | None = None
+    value: Value | None = None
     """Per query; None for a measure of a whole collection or of another input."""
 
 
-def _present(array: Array | None) -> Array:
-    """An array that `needs` promised."""
-    assert array is not None
-    return array
+def _reads(*fields: str) -> Callable[..., Value]:
+    """Makes a measure of a function of these fields of a stack, which the needs promise, and perhaps of options."""
+    return lambda function, **options: lambda s: function(*(getattr(s, field) for field in fields), **options)
 
 
-def _served(function: Callable[..., Array], *options: Any, ideal: bool = True) -> Callable[[Stack], Array]:
-    def value(s: Stack) -> Array:
-        extra = {"judged_gains": s.ideal} if ideal else {}
-        mean: Array = function(s.served, s.relevance, *options, **extra).mean(axis=-1)
-        return mean
-
-    return value
+_scores, _ranks, _sets = _reads("scores"), _reads("ranked"), _reads("retained")
+_ranks_gold, _sets_gold = _reads("ranked", "relevance"), _reads("retained", "relevance")
 
 
-def _permuted(function: Callable[..., Array], k: int) -> Callable[[Stack], Array]:
-    return lambda s: function(s.ranked, s.relevance, k, judged_gains=s.ideal)
+def _churned(place: int) -> Value:
+    """The relevance density of churned documents, or of kept ones."""
+    return lambda s: _sets_gold(retained_sets.churned_relevance)(s)[place]
 
 
-def _ranking_measures(k: int) -> list[Measure]:
+Row = tuple[str, str, Better, tuple[str, ...], Value | None]
+"""A measure, field by field."""
+
+
+def _ranking(k: int) -> list[Row]:
+    ndcg = f"nDCG@{k}"
     return [
-        Measure(f"ndcg@{k}", f"nDCG@{k} in first-stage order, or over all permutations where that was not scored", "higher",
-                JUDGED, _served(ranking.ndcg, k)),
-        Measure(f"mean_ndcg@{k}", f"mean over permutations of nDCG@{k}", "higher", GOLD, _permuted(ranking.mean_ndcg, k)),
-        Measure(f"worst_ndcg@{k}", f"nDCG@{k} of each query's worst permutation", "higher", GOLD,
-                _permuted(ranking.worst_ndcg, k)),
-        Measure(f"best_ndcg@{k}", f"nDCG@{k} of each query's best permutation", "higher", GOLD, _permuted(ranking.best_ndcg, k)),
-        Measure(f"order_spread@{k}", f"mean minus worst permutation's nDCG@{k}", "lower", GOLD,
-                _permuted(ranking.order_spread, k)),
-        Measure(f"delta_ndcg@{k}", f"best minus worst permutation's nDCG@{k}", "lower", GOLD,
-                lambda s: instability.delta_ndcg(s.quality(k))),
+        (f"ndcg@{k}", f"{ndcg} in first-stage order, or over all permutations where that was not scored", "higher", JUDGED,
+         lambda s: ranking.ndcg(s.served, s.relevance, k, judged_gains=s.ideal).mean(axis=-1)),
+        (f"mean_ndcg@{k}", f"mean over permutations of {ndcg}", "higher", GOLD, lambda s: s.quality(k).mean(axis=-1)),
+        (f"worst_ndcg@{k}", f"{ndcg} of each query's worst permutation", "higher", GOLD, lambda s: s.quality(k).min(axis=-1)),
+        (f"best_ndcg@{k}", f"{ndcg} of each query's best permutation", "higher", GOLD, lambda s: s.quality(k).max(axis=-1)),
+        (f"order_spread@{k}", f"mean minus worst permutation's {ndcg}", "lower", GOLD, lambda s: ranking.spread(s.quality(k))),
+        (f"delta_ndcg@{k}", f"best minus worst permutation's {ndcg}", "lower", GOLD,
+         lambda s: instability.delta_ndcg(s.quality(k))),
     ]  # fmt: skip
 
 
-def _chance(k: int) -> Measure:
-    return Measure(f"chance@{k}", f"nDCG@{k} that a random order of the pool has on average", "neither", JUDGED,
-                   lambda s: ranking.chance_ndcg(s.relevance, k, judged_gains=s.ideal))  # fmt: skip
+def _chance(k: int) -> Row:
+    summary = f"nDCG@{k} that a random order of the pool has on average"
+    return f"chance@{k}", summary, "neither", JUDGED, lambda s: ranking.chance_ndcg(s.relevance, k, judged_gains=s.ideal)
 
 
-def _by_placement(function: Callable[[Array, Array], Array]) -> Callable[[Stack], Array]:
-    """A measure of nDCG@10 by the third of the presentation that holds the strongest positive."""
-    return lambda s: function(s.quality(10), instability.buckets(_present(s.orders), s.relevance))
-
-
-def _scores(function: Callable[..., Array], **options: Any) -> Callable[[Stack], Array]:
-    return lambda s: function(s.scores, **options)
-
-
-def _ranks(function: Callable[..., Array], **options: Any) -> Callable[[Stack], Array]:
-    return lambda s: function(s.ranked, **options)
-
-
-def _sets(function: Callable[..., Array], *, gold: bool = False) -> Callable[[Stack], Array]:
-    return lambda s: function(s.retained, s.relevance) if gold else function(s.retained)
-
-
-def _ranks_and_gold(function: Callable[..., Array]) -> Callable[[Stack], Array]:
-    return lambda s: function(s.ranked, s.relevance)
+def _given(need: str, *rows: tuple[str, str, Better]) -> Iterator[Row]:
+    """Measures that something else than a stack brings."""
+    return ((*row, (need,), None) for row in rows)
 
 
 MEASURES: dict[str, Measure] = {
-    m.name: m
-    for m in [
+    row[0]: Measure(*row)
+    for row in [
         # quality
-        *_ranking_measures(10),
-        *_ranking_measures(1),
+        *_ranking(10),
+        *_ranking(1),
         _chance(10),
-        Measure("map", "mean average precision", "higher", JUDGED, _served(ranking.average_precision)),
-        Measure("mrr", "reciprocal rank of the first relevant candidate", "higher", JUDGED,
-                _served(ranking.reciprocal_rank, ideal=False)),
-        Measure("recall@10", "share of the relevant documents among the first 10", "higher", JUDGED, _served(ranking.recall, 10)),
+        ("map", "mean average precision", "higher", JUDGED,
+         lambda s: ranking.average_precision(s.served, s.relevance, s.ideal).mean(axis=-1)),
+        ("mrr", "reciprocal rank of the first relevant candidate", "higher", JUDGED,
+         lambda s: ranking.reciprocal_rank(s.served, s.relevance).mean(axis=-1)),
+        ("recall@10", "share of the relevant documents among the first 10", "higher", JUDGED,
+         lambda s: ranking.recall(s.served, s.relevance, 10, s.ideal).mean(axis=-1)),
         # order instability
-        Measure("tau_psi", "order instability: 0 identical rankings, 0.5 unrelated, 1 reversed", "lower", MOVES,
-                _ranks(instability.tau_psi)),
-        Measure("tau_psi_input_position", "tau_psi with ties broken by input position", "lower", ORDERS,
-                lambda s: instability.tau_psi(s.scores, "input_position", s.orders)),
-        Measure("tau_b_psi", "tau_psi on scores, ties counted as ties", "lower", MOVES, _scores(instability.tau_b_psi)),
-        Measure("top10_instability", "1 - rank-biased overlap of the first 10", "lower", MOVES,
-                _ranks(instability.top_k_instability, k=10)),
-        Measure("zeng_psi@10", "1 - min/max of nDCG@10 by where the strongest positive stands", "lower", GOLD_ORDERS,
-                _by_placement(instability.zeng_psi)),
-        Measure("zeng_psi_corpus@10", "zeng_psi on bucket means of the whole collection", "lower", GOLD_ORDERS),
-        Measure("placed_delta_ndcg@10", "nDCG@10 with the strongest positive at either end minus in the middle", "neither",
-                GOLD_ORDERS, _by_placement(instability.delta_ndcg)),
-        Measure("score_variance", "variance of a candidate's score over permutations", "lower", MOVES,
-                _scores(instability.score_variance)),
-        Measure("rank_variance", "variance of a candidate's rank over permutations", "lower", MOVES,
-                _ranks(instability.rank_variance)),
-        Measure("gold_rank_variance", "rank_variance of the relevant candidates", "lower", GOLD,
-                _ranks_and_gold(instability.gold_rank_variance)),
-        Measure("normalized_residual", "order residual against score dispersion", "lower", MOVES,
-                _scores(instability.normalized_residual)),
-        Measure("tied_pairs", "share of all candidate pairs with equal scores", "neither", (), _scores(instability.tied_pairs)),
-        Measure("adjacent_ties", "share of neighbours in the ranking with equal scores", "neither", (),
-                _scores(instability.adjacent_ties)),
-        Measure("tie_sensitivity_top10", "share of top-10 sets that a tie-break made", "lower", (),
-                lambda s: instability.tie_sensitivity(s.scores, "top_k", 10, s.orders)),
-        Measure("tie_sensitivity_pair", "share of chosen/rejected pairs that a tie-break made", "lower", (),
-                lambda s: instability.tie_sensitivity(s.scores, "pair", orders=s.orders)),
-        Measure("slot_share", "share of order variance that the slot explains", "neither", PLACES),
-        Measure("window_share", "share of order variance that the window index explains", "neither", PLACES),
-        Measure("companion_share", "share of order variance left to companions", "neither", PLACES),
-        Measure("slot_rms", "root mean square of the slot profile ψ(p)", "lower", PLACES),
+        ("tau_psi", "order instability: 0 identical rankings, 0.5 unrelated, 1 reversed", "lower", MOVES,
+         _ranks(instability.tau_psi)),
+        ("tau_psi_input_position", "tau_psi with ties broken by input position", "lower", ORDERS,
+         lambda s: instability.tau_psi(s.scores, "input_position", s.orders)),
+        ("tau_b_psi", "tau_psi on scores, ties counted as ties", "lower", MOVES, _scores(instability.tau_b_psi)),
+        ("top10_instability", "1 - rank-biased overlap of the first 10", "lower", MOVES,
+         _ranks(instability.top_k_instability, k=10)),
+        ("zeng_psi@10", "1 - min/max of nDCG@10 by where the strongest positive stands", "lower", GOLD_ORDERS,
+         lambda s: instability.zeng_psi(s.quality(10), s.thirds())),
+        ("zeng_psi_corpus@10", "zeng_psi on bucket means of the whole collection", "lower", GOLD_ORDERS, None),
+        ("placed_delta_ndcg@10", "nDCG@10 with the strongest positive at either end minus in the middle", "neither", GOLD_ORDERS,
+         lambda s: instability.delta_ndcg(s.quality(10), s.thirds())),
+        ("score_variance", "variance of a candidate's score over permutations", "lower", MOVES,
+         _scores(instability.score_variance)),
+        ("rank_variance", "variance of a candidate's rank over permutations", "lower", MOVES, _ranks(instability.rank_variance)),
+        ("gold_rank_variance", "rank_variance of the relevant candidates", "lower", GOLD,
+         _ranks_gold(instability.gold_rank_variance)),
+        ("normalized_residual", "order residual against score dispersion", "lower", MOVES,
+         _scores(instability.normalized_residual)),
+        ("tied_pairs", "share of all candidate pairs with equal scores", "neither", (), _scores(instability.tied_pairs)),
+        ("adjacent_ties", "share of neighbours in the ranking with equal scores", "neither", (),
+         _scores(instability.adjacent_ties)),
+        ("tie_sensitivity_top10", "share of top-10 sets that a tie-break made", "lower", (),
+         lambda s: instability.tie_sensitivity(s.scores, "top_k", 10, s.orders)),
+        ("tie_sensitivity_pair", "share of chosen/rejected pairs that a tie-break made", "lower", (),
+         lambda s: instability.tie_sensitivity(s.scores, "pair", orders=s.orders)),
+        ("slot_share", "share of order variance that the slot explains", "neither", PLACES, None),
+        ("window_share", "share of order variance that the window index explains", "neither", PLACES, None),
+        ("companion_share", "share of order variance left to companions", "neither", PLACES, None),
+        ("slot_rms", "root mean square of the slot profile ψ(p)", "lower", PLACES, None),
         # the threshold consumer
-        Measure("overlap", "Jaccard of the sets retained under two permutations", "higher", CUTOFF, _sets(retained_sets.overlap)),
-        Measure("overlap_nonempty", "overlap without the pairs in which both sets are empty", "higher", CUTOFF,
-                _sets(retained_sets.overlap_nonempty)),
-        Measure("chance_overlap", "overlap of sets of the same sizes drawn at random", "neither", CUTOFF,
-                _sets(retained_sets.chance_overlap)),
-        Measure("empty_sets", "share of permutations under which nothing is retained", "neither", CUTOFF,
-                _sets(retained_sets.empty_sets)),
-        Measure("retained_f1", "F1 of the retained set", "higher", SET_GOLD, _sets(retained_sets.retained_f1, gold=True)),
-        Measure("f1_spread", "mean minus worst permutation's retained-set F1", "lower", SET_GOLD,
-                _sets(retained_sets.f1_spread, gold=True)),
-        Measure("retention", "share of the pool that is retained", "neither", CUTOFF, _sets(retained_sets.retention)),
-        Measure("set_flip_rate", "of what is ever retained, the share not always retained", "lower", CUTOFF,
-                _sets(retained_sets.set_flip_rate)),
-        Measure("churned_relevance", "relevance density of documents retained by one of two permutations", "neither", SET_GOLD,
-                lambda s: retained_sets.churned_relevance(_present(s.retained), s.relevance)[0]),
-        Measure("kept_relevance", "relevance density of documents retained by both", "neither", SET_GOLD,
-                lambda s: retained_sets.churned_relevance(_present(s.retained), s.relevance)[1]),
-        Measure("overlap@10", "Jaccard of the first 10 under two permutations: a budget instead of a cutoff", "higher", MOVES,
-                lambda s: retained_sets.overlap(retained_sets.retained_top_k(s.ranked, 10))),
+        ("overlap", "Jaccard of the sets retained under two permutations", "higher", CUTOFF, _sets(retained_sets.overlap)),
+        ("overlap_nonempty", "overlap without the pairs in which both sets are empty", "higher", CUTOFF,
+         _sets(retained_sets.overlap_nonempty)),
+        ("chance_overlap", "overlap of sets of the same sizes drawn at random", "neither", CUTOFF,
+         _sets(retained_sets.chance_overlap)),
+        ("empty_sets", "share of permutations under which nothing is retained", "neither", CUTOFF,
+         _sets(retained_sets.empty_sets)),
+        ("retained_f1", "F1 of the retained set", "higher", SET_GOLD, _sets_gold(retained_sets.retained_f1)),
+        ("f1_spread", "mean minus worst permutation's retained-set F1", "lower", SET_GOLD, _sets_gold(retained_sets.f1_spread)),
+        ("retention", "share of the pool that is retained", "neither", CUTOFF, _sets(retained_sets.retention)),
+        ("set_flip_rate", "of what is ever retained, the share not always retained", "lower", CUTOFF,
+         _sets(retained_sets.set_flip_rate)),
+        ("churned_relevance", "relevance density of documents retained by one of two permutations", "neither", SET_GOLD,
+         _churned(0)),
+        ("kept_relevance", "relevance density of documents retained by both", "neither", SET_GOLD, _churned(1)),
+        ("overlap@10", "Jaccard of the first 10 under two permutations: a budget instead of a cutoff", "higher", MOVES,
+         lambda s: retained_sets.overlap(retained_sets.retained_top_k(s.ranked, 10))),
         # the preference consumer
-        Measure("pair_flip", "how often two permutations select another chosen/rejected pair", "lower", MOVES,
-                _ranks(preference.pair_flip)),
-        Measure("pair_flip_modal", "pair_flip by the released code's estimator, 1 - modal share", "lower", MOVES,
-                _ranks(preference.pair_flip, estimator="modal")),
-        Measure("selection_flip", "how often two permutations choose another response", "lower", MOVES,
-                _ranks(preference.selection_flip)),
-        Measure("selected_quality_flip", "how often two permutations choose a response of another grade", "lower", GOLD,
-                _ranks_and_gold(preference.selected_quality_flip)),
-        Measure("gold_crossing", "share of queries whose first response is gold under some permutations only", "lower", GOLD,
-                _ranks_and_gold(preference.gold_crossing)),
-        Measure("label_accuracy", "accuracy of labels made from one permutation", "higher", GOLD,
-                _ranks_and_gold(preference.label_accuracy)),
-        Measure("label_accuracy_averaged", "accuracy of labels made from the mean of all permutations", "higher", GOLD,
-                lambda s: preference.label_accuracy_at_k(s.scores, s.relevance)),
+        ("pair_flip", "how often two permutations select another chosen/rejected pair", "lower", MOVES,
+         _ranks(preference.pair_flip)),
+        ("pair_flip_modal", "pair_flip by the released code's estimator, 1 - modal share", "lower", MOVES,
+         _ranks(preference.pair_flip, estimator="modal")),
+        ("selection_flip", "how often two permutations choose another response", "lower", MOVES,
+         _ranks(preference.selection_flip)),
+        ("selected_quality_flip", "how often two permutations choose a response of another grade", "lower", GOLD,
+         _ranks_gold(preference.selected_quality_flip)),
+        ("gold_crossing", "share of queries whose first response is gold under some permutations only", "lower", GOLD,
+         _ranks_gold(preference.gold_crossing)),
+        ("label_accuracy", "accuracy of labels made from one permutation", "higher", GOLD,
+         _ranks_gold(preference.label_accuracy)),
+        ("label_accuracy_averaged", "accuracy of labels made from the mean of all permutations", "higher", GOLD,
+         _reads("scores", "relevance")(preference.label_accuracy_at_k)),
         # pools of two candidates
-        Measure("swap_flip", "share of pairs whose winner changes when the two change places", "lower", PAIR,
-                lambda s: preference.swap_flip(s.ranked, s.orders)),
-        Measure("first_place_bias", "share of pairs that whoever stands first wins in both orders, minus whoever stands second",
-                "neither", (*PAIR, "orders"), lambda s: preference.first_place_bias(s.ranked, _present(s.orders))),
-        Measure("swap_accuracy", "share of pairs whose better judged candidate wins in both orders", "higher",
-                (*PAIR, "relevance"), lambda s: preference.swap_accuracy(s.ranked, s.relevance, s.orders)),
-        Measure("benchmark_range@1", "highest minus lowest nDCG@1 a benchmark could report", "lower", GOLD),
-        Measure("benchmark_sd@1", "standard deviation of that report over permutations", "lower", GOLD),
+        ("swap_flip", "share of pairs whose winner changes when the two change places", "lower", PAIR,
+         _reads("ranked", "orders")(preference.swap_flip)),
+        ("first_place_bias", "share of pairs that whoever stands first wins in both orders, minus whoever stands second",
+         "neither", (*PAIR, "orders"), _reads("ranked", "orders")(preference.first_place_bias)),
+        ("swap_accuracy", "share of pairs whose better judged candidate wins in both orders", "higher", (*PAIR, "relevance"),
+         _reads("ranked", "relevance", "orders")(preference.swap_accuracy)),
+        ("benchmark_range@1", "highest minus lowest nDCG@1 a benchmark could report", "lower", GOLD, None),
+        ("benchmark_sd@1", "standard deviation of that report over permutations", "lower", GOLD, None),
         _chance(1),
-        # the reader consumer and perturbed pools: from outputs that a reader or a second scoring gives
-        Measure("answer_em", "exact match of the reader's answer", "higher", ("reader",)),
-        Measure("answer_f1", "token F1 of the reader's answer", "higher", ("reader",)),
-        Measure("answer_flip", "how often two permutations lead to another answer", "lower", ("reader",)),
-        Measure("verdict_accuracy", "accuracy of the reader's verdict", "higher", ("reader",)),
-        Measure("verdict_flip", "how often two permutations lead to another verdict", "lower", ("reader",)),
-        Measure("pool_psi", "rank instability of the shared candidates when the pool changes", "lower", ("perturbed",)),
-        Measure("top10_changed", "share of queries whose first 10 shared candidates change with the pool",
-                "lower", ("perturbed",)),
-        Measure("pool_delta_ndcg@10", "change of nDCG@10 with the pool, signed", "neither", ("perturbed",)),
-        Measure("pool_absolute_delta_ndcg@10", "size of that change", "lower", ("perturbed",)),
-        Measure("pool_psi_drop", "pool_psi when a candidate leaves and none joins", "lower", ("perturbed",)),
-        Measure("top10_changed_drop", "top10_changed when a candidate leaves and none joins", "lower", ("perturbed",)),
-        Measure("pool_delta_ndcg@10_drop", "pool_delta_ndcg@10 when a candidate leaves", "neither", ("perturbed",)),
-        Measure("pool_absolute_delta_ndcg@10_drop", "size of that change", "lower", ("perturbed",)),
-        Measure("churn_psi_contiguous", "pool_psi where windows are slices of the order", "lower", ("perturbed",)),
-        Measure("churn_psi_round_robin", "pool_psi where the order is dealt to the windows", "lower", ("perturbed",)),
-        Measure("marker_tau_psi", "tau_psi over marker schemes at one order", "lower", ("perturbed",)),
-        Measure("held_out_marker_tau_psi", "tau_psi over markers that no training shows, shuffled", "lower", ("perturbed",)),
-        Measure("reverse_psi", "rank instability when the first stage's order is reversed", "lower", ("perturbed",)),
-        Measure("reverse_ndcg@10", "nDCG@10 when the first stage's order is reversed", "higher", ("perturbed",)),
-        Measure("forced_primacy@10", "nDCG@10 with the best candidate shown first, minus shown last", "neither", ("perturbed",)),
-        Measure("forced_u_shape@10", "nDCG@10 with it at the ends, minus in the middle", "neither", ("perturbed",)),
-        Measure("swap_psi", "rank instability when neighbours of the first stage change places", "lower", ("perturbed",)),
-        Measure("first_stage_noise_psi", "rank instability under noise on the first stage's scores", "lower", ("perturbed",)),
+        # from outputs that a reader or a second scoring gives
+        *_given(
+            "reader",
+            ("answer_em", "exact match of the reader's answer", "higher"),
+            ("answer_f1", "token F1 of the reader's answer", "higher"),
+            ("answer_flip", "how often two permutations lead to another answer", "lower"),
+            ("verdict_accuracy", "accuracy of the reader's verdict", "higher"),
+            ("verdict_flip", "how often two permutations lead to another verdict", "lower"),
+        ),
+        *_given(
+            "perturbed",
+            ("pool_psi", "rank instability of the shared candidates when the pool changes", "lower"),
+            ("top10_changed", "share of queries whose first 10 shared candidates change with the pool", "lower"),
+            ("pool_delta_ndcg@10", "change of nDCG@10 with the pool, signed", "neither"),
+            ("pool_absolute_delta_ndcg@10", "size of that change", "lower"),
+            ("pool_psi_drop", "pool_psi when a candidate leaves and none joins", "lower"),
+            ("top10_changed_drop", "top10_changed when a candidate leaves and none joins", "lower"),
+            ("pool_delta_ndcg@10_drop", "pool_delta_ndcg@10 when a candidate leaves", "neither"),
+            ("pool_absolute_delta_ndcg@10_drop", "size of that change", "lower"),
+            ("churn_psi_contiguous", "pool_psi where windows are slices of the order", "lower"),
+            ("churn_psi_round_robin", "pool_psi where the order is dealt to the windows", "lower"),
+            ("marker_tau_psi", "tau_psi over marker schemes at one order", "lower"),
+            ("held_out_marker_tau_psi", "tau_psi over markers that no training shows, shuffled", "lower"),
+            ("reverse_psi", "rank instability when the first stage's order is reversed", "lower"),
+            ("reverse_ndcg@10", "nDCG@10 when the first stage's order is reversed", "higher"),
+            ("forced_primacy@10", "nDCG@10 with the best candidate shown first, minus shown last", "neither"),
+            ("forced_u_shape@10", "nDCG@10 with it at the ends, minus in the middle", "neither"),
+            ("swap_psi", "rank instability when neighbours of the first stage change places", "lower"),
+            ("first_stage_noise_psi", "rank instability under noise on the first stage's scores", "lower"),
+        ),
     ]
 }  # fmt: skip
 

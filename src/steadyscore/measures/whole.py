@@ -36,9 +36,8 @@ class WholeCollection:
         labels = None
         if stack.orders is not None:  # a query without a relevant candidate has none to place: it is in no bucket
             has_positive = np.any(stack.relevance > 0, axis=-1, keepdims=True)
-            labels = np.where(has_positive, instability.buckets(stack.orders, stack.relevance), -1).astype(np.int8)
-        kind = (shape[1:], stack.first_stage is None, stack.orders is None)
-        self._stacks.setdefault(kind, []).append((is_judged, first, tenth, labels))
+            labels = np.where(has_positive, stack.thirds(), -1).astype(np.int8)
+        self._stacks.setdefault((shape[1:], stack.orders is None), []).append((is_judged, first, tenth, labels))
 
     def add_places(self, queries: list[Scored]) -> None:
         """Queries of one shape, whose places are known under two permutations or more."""

@@ -11,7 +11,6 @@ import numpy as np
 from ..machine.extras import absent_modules, check_installed
 from ..report import templating
 from ..report.figures import FAINT, INK, Style, choose_styles, draw_svg
-from ..results import latex as booktabs
 from ..results import render as tables
 from ..results.figure import Figure
 from ..results.table import Cell, Column, Note, Row, Table, with_notes
@@ -69,7 +68,7 @@ def to_html(filled: Filled, shown: Shown) -> str:
 def to_latex(filled: Filled, shown: Shown) -> str:
     """A `table` of booktabs tabulars, one per block, for `\\input`; what each cell is made from is in a comment after its row."""
     blocks = [table_of(grid, shown) for grid in filled.grids]
-    return booktabs.to_latex(blocks, f"{filled.artifact.title}.", filled.artifact.label, filled.remarks)
+    return tables.to_latex(blocks, f"{filled.artifact.title}.", filled.artifact.label, filled.remarks)
 
 
 def _with_remarks(write: Callable[[Sequence[Table]], str], filled: Filled, shown: Shown) -> str:

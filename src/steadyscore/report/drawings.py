@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,9 +20,8 @@ from ..measures.intervals import Interval, mean_interval
 from ..measures.measurement import EachChanged, fewest_permutations, measure
 from ..measures.registry import MEASURES
 from ..measures.views import average_permutations
-from ..results.audit import Audit
+from ..results.audit import Audit, with_distinct_names
 from ..results.load import match_threshold
-from ..results.names import with_distinct_names
 from ..terms import JsonObject
 from . import figures, sentences
 from .sentences import LABELS
@@ -32,16 +31,29 @@ CUTOFFS = 31
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """A figure of the page."""
+class Drawing:
+    """A figure: of the page, or of its own, which a notebook shows and `save` writes."""
 
-    kind: str
-    """What `Audits.plot` calls it."""
     title: str
     caption: str
     svg: str
     names: list[str]
     """Scorers that it shows."""
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"{self.title}: {len(self.svg):,} characters of SVG")
+
+    def _repr_html_(self) -> str:
+        return self.svg
+
+    def save(self, file: str | Path) -> Path:
+        """Write the figure into a file that ends in .svg; returns its path."""
+        path = Path(file)
+        if path.suffix != ".svg":
+            raise InputError(f"a figure is SVG, and {path} does not end in .svg. Name a file that does.")
+        with atomic(path) as stream:
+            stream.write(self.svg.encode())
+        return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +69,16 @@ class _Plan:
     """Full title and data -> SVG."""
 
 
-def draw_figures(audits: Sequence[Audit], decision: str | None, styles: dict[str, figures.Style]) -> list[Drawn]:
+def draw_figures(audits: Sequence[Audit], decision: str | None, styles: dict[str, figures.Style]) -> list[Drawing]:
     """Every figure that the audits of a collection allow."""
     drawn = (_draw(plan, audits[0].collection) for plan in _plans(audits, decision, styles))
     return [figure for figure in drawn if figure is not None]
 
 
-def _draw(plan: _Plan, collection: str) -> Drawn | None:
+def _draw(plan: _Plan, collection: str) -> Drawing | None:
     if not (data := plan.data()):
         return None
-    return Drawn(plan.kind, plan.title, plan.caption, plan.paint(f"{plan.title}: {collection}", data), list(data))
+    return Drawing(plan.title, plan.caption, plan.paint(f"{plan.title}: {collection}", data), list(data))
 
 
 def _plans(audits: Sequence[Audit], decision: str | None, styles: dict[str, figures.Style]) -> list[_Plan]:
@@ -78,7 +90,7 @@ def _plans(audits: Sequence[Audit], decision: str | None, styles: dict[str, figu
             f"{quality} of every query",
             "Each line is one query, from its worst to its best order; the mark is its mean. Spread is mean minus worst."
             + _drawn_part(audits),
-            lambda: _spreads(audits, k),
+            lambda: _spreads(audits),
             partial(figures.draw_spread, styles=styles, measure=quality),
         ),
         _Plan(
@@ -143,8 +155,8 @@ def _drawn_part(audits: Sequence[Audit]) -> str:
     return f" {part}; every number is of all."
 
 
-def _spreads(audits: Sequence[Audit], k: int) -> dict[str, np.ndarray]:
-    by_query = {audit.name: sentences.quality_by_query(audit, k) for audit in audits}
+def _spreads(audits: Sequence[Audit]) -> dict[str, np.ndarray]:
+    by_query = {audit.name: sentences.quality_by_query(audit) for audit in audits}
     return {name: values for name, values in by_query.items() if values.size and values.shape[1] > 1}
 
 
@@ -156,30 +168,6 @@ def _quality_and_decision(audits: Sequence[Audit], quality: str, decision: str) 
 
 PLOTS = ("spread", "slots", "decisions", "quality", "budget", "cutoffs")
 """What `Audits.plot` can draw."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """A figure outside the page: a notebook shows it, `save` writes it."""
-
-    name: str
-    svg: str
-    """With colours of its own; text has the reader's."""
-
-    def __repr__(self) -> str:
-        return short_repr(self, f"{self.name}: {len(self.svg):,} characters of SVG")
-
-    def _repr_html_(self) -> str:
-        return self.svg
-
-    def save(self, file: str | Path) -> Path:
-        """Write the figure into a file that ends in .svg; returns its path."""
-        path = Path(file)
-        if path.suffix != ".svg":
-            raise InputError(f"a figure is SVG, and {path} does not end in .svg. Name a file that does.")
-        with atomic(path) as stream:
-            stream.write(self.svg.encode())
-        return path
 
 
 _COLOURS = {variable: colour for colour, variable in figures.VARIABLES.items() if variable.startswith("var(")}
@@ -201,7 +189,7 @@ def plot(audits: Sequence[Audit], kind: str, collection: str | None = None) -> D
     for plan in plans:
         if plan.kind == kind and (drawn := _draw(plan, wanted)) is not None:
             svg = re.sub(r"var\(--[a-z-]+\)", lambda variable: _COLOURS[variable[0]], drawn.svg)
-            return Drawing(f"{drawn.title}: {wanted}", svg)
+            return replace(drawn, title=f"{drawn.title}: {wanted}", svg=svg)
     others = ", ".join(plan.kind for plan in plans if plan.kind != kind and plan.data())
     raise InputError(f"these audits have nothing to draw as {kind!r}; they have {others}.")
 
@@ -213,7 +201,7 @@ def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:
     for times in range(2, fewest // 2 + 1):
         averaged = EachChanged(audit.queries, partial(average_permutations, serving_permutations=times))
         by = match_threshold(audit.threshold, audit.record.collection, audit.view.at_budget(own * times))
-        values = measure(averaged, by).values
+        values = measure(averaged, by, {decision}).values
         if decision in values:
             by_budget[own * times] = values[decision]
     return {budget: mean_interval([values], scheme="queries") for budget, values in by_budget.items()}

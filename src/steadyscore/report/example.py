@@ -7,16 +7,19 @@ chooses it (1), rejects it (-1) or does neither (0).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..measures.ranking import unless_nan
+from ..measures.ranking import is_relevant, unless_nan
+from ..measures.registry import MEASURES
 from ..measures.threshold import Cutoff
 from ..measures.views import quality_by_permutation
-from ..results.causes import Cause, Explainer, states
+from ..results.audit import Audit
+from ..results.causes import FLIPPING, Cause, Explainer, states
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array, Instance
+from .sentences import LABELS, OF_READERS, share_changed
 
 WORDS = {"threshold": {1: "kept", 0: "dropped"}, "preference": {1: "chosen", -1: "rejected", 0: "passed over"}}
 
@@ -102,6 +105,16 @@ class ShownQuery:
     candidates: tuple[ShownCandidate, ...]
     orders: tuple[tuple[str, ...], ...] | None
     """The candidates as both orders show them; None where places are unknown."""
+    k: int
+    """Of the quality, nDCG@k."""
+    variant: str = ""
+    """The scorer, where it is one of several."""
+    measure: str = ""
+    """What the decisions are measured by, in words."""
+    mean: float = np.nan
+    """That measure over all pairs of orders of this query."""
+    answers: tuple[str, str] | None = None
+    """What the reader made of both orders, where its decision is the one shown."""
 
     def chosen(self, row: int) -> int:
         """How many candidates are kept, or chosen, under one of the orders."""
@@ -125,6 +138,45 @@ class ShownQuery:
         for candidate in sorted(self.candidates, key=lambda c: (-c.outcomes[0].state, c.number)):
             kinds.setdefault(candidate.kind, []).append(candidate)
         return [Group(kind, members) for kind, members in kinds.items() if members]
+
+
+def choose_examples(ranked: Sequence[Audit], decision: str | None) -> list[ShownQuery]:
+    """A query under the least steady audit, of equals the one given first, and the same query under the steadiest."""
+    if decision is None:
+        return []
+    measure = decision if decision in FLIPPING else "overlap"  # a reader decides on what is kept
+    able = sorted(
+        (audit for audit in ranked if measure in audit.measured.values), key=lambda audit: -share_changed(audit, decision)
+    )
+    if not able:
+        return []
+    worst = able[0]
+    index = most_affected(worst.queries, _steadiness(worst, measure), measure, worst.measured.cutoff)
+    if index is None:
+        return []
+    query_id = worst.queries[index].query_id
+    shown = (_example(audit, query_id, measure, decision) for audit in [worst, able[-1]][: len(able)])
+    return [example for example in shown if example is not None]
+
+
+def _steadiness(audit: Audit, measure: str) -> Array:
+    """(Q,) how steady the decisions of each query are; NaN where nothing is relevant, as nDCG is 0 whatever happens."""
+    steadiness: Array = audit.measured.values[measure] * (1 if MEASURES[measure].better == "higher" else -1)
+    has_relevant = np.array([q.relevance is not None and is_relevant(q.relevance).any() for q in audit.queries])
+    return np.where(has_relevant, steadiness, np.nan) if (has_relevant & ~np.isnan(steadiness)).any() else steadiness
+
+
+def _example(audit: Audit, query_id: str, measure: str, decision: str) -> ShownQuery | None:
+    place = next((i for i, query in enumerate(audit.queries) if query.query_id == query_id), None)
+    if place is None or np.isnan(mean := audit.measured.values[measure][place]):
+        return None
+    assert audit.explainer is not None  # there is a measure of decisions
+    explainer, cutoff = replace(audit.explainer, measure=measure), audit.measured.cutoff.of(place)
+    example = make_example(audit.queries[place], audit.instance(query_id), explainer, cutoff, audit.task.quality_cutoff)
+    outputs = audit.outputs(audit.reader) if decision in OF_READERS and audit.reader is not None else {}
+    first, second = example.permutations
+    answers = (outputs[query_id][first], outputs[query_id][second]) if query_id in outputs else None
+    return replace(example, variant=audit.name, measure=LABELS[measure], mean=float(mean), answers=answers)
 
 
 def make_example(query: Scored, instance: Instance | None, explainer: Explainer, cutoff: Cutoff, k: int) -> ShownQuery:
@@ -170,6 +222,7 @@ def make_example(query: Scored, instance: Instance | None, explainer: Explainer,
         cutoff=None if measure != "overlap" or cutoff.value is None else percent(cutoff.value),
         candidates=tuple(candidates),
         orders=None if shown is None else tuple(tuple(query.candidate_ids[c] for c in shown[row]) for row in pair),
+        k=k,
     )
 
 

@@ -157,6 +157,8 @@ def _counts(last: int) -> Array:
 
 TITLE = 36
 """Characters of a name that fit above a plot, with its figure; the legend has the whole."""
+SHARES = -0.03, 1.03
+"""The ends of an axis of shares, with a margin."""
 MOST_DRAWN = 400
 """Queries that one figure draws: of more, those in equal steps of their order, the first and the last among them."""
 
@@ -182,10 +184,8 @@ def draw_spread(title: str, quality: dict[str, Array], styles: dict[str, Style],
             row.vlines(at, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.45, linewidth=min(5.0, 130 / len(at)))
             row.plot(at, values.mean(axis=1), styles[name].marker, color=colour, markersize=min(4.0, 120 / len(at)))
             row.set_title(f"{shorten(name, TITLE)}: spread {fall:.3f}", loc="left", fontsize=9.5)
-            row.set_ylim(-0.03, 1.03)
-            row.set_ylabel(measure)
-        rows[-1].set_xticks(_counts(max(map(len, quality.values()))))
-        rows[-1].set_xlabel("queries, by mean over permutations")
+            row.set(ylim=SHARES, ylabel=measure)
+        rows[-1].set(xticks=_counts(max(map(len, quality.values()))), xlabel="queries, by mean over permutations")
 
     falls = "; ".join(f"{n} {float((v.mean(1) - v.min(1)).mean()):.3f}" for n, v in quality.items())
     return draw_svg(
@@ -205,9 +205,8 @@ def draw_slot_profile(title: str, profiles: dict[str, Array], styles: dict[str, 
         for name, profile in profiles.items():
             slots = np.arange(1, len(profile) + 1)
             ax.plot(slots, profile, color=styles[name].colour, marker=styles[name].marker, markersize=4, linewidth=1.6)
-        ax.set_xticks(_counts(max(map(len, profiles.values()))))
-        ax.set_xlabel("slot in the window (1 = first shown)")
-        ax.set_ylabel("ψ(p), in score units")
+        last = max(map(len, profiles.values()))
+        ax.set(xticks=_counts(last), xlabel="slot in the window (1 = first shown)", ylabel="ψ(p), in score units")
 
     ends = "; ".join(f"{name}: first slot {p[0]:+.3f}, last slot {p[-1]:+.3f}" for name, p in profiles.items())
     return draw_svg(title, paint, description=f"What each slot adds to a score. {ends}.")
@@ -222,10 +221,7 @@ def by_query(title: str, values: dict[str, Array], styles: dict[str, Style], mea
             at = 100 * (np.arange(len(by_query)) + 0.5) / len(by_query)
             marker = styles[name].marker if len(by_query) <= 40 else None
             ax.plot(_some(at), _some(by_query), color=styles[name].colour, marker=marker, markersize=4, linewidth=1.4)
-        ax.set_xlim(0, 100)
-        ax.set_ylim(-0.03, 1.03)
-        ax.set_xlabel("queries in ascending order, %")
-        ax.set_ylabel(measure)
+        ax.set(xlim=(0, 100), ylim=SHARES, xlabel="queries in ascending order, %", ylabel=measure)
 
     medians = "; ".join(f"{name} {np.nanmedian(v):.2f}" for name, v in values.items())
     return draw_svg(title, paint, description=f"{measure} of every query, sorted. Medians: {medians}.")
@@ -248,8 +244,7 @@ def scatter(title: str, points: dict[str, tuple[Measured, Measured]], styles: di
                 color=styles[name].colour, marker=styles[name].marker, markersize=8, linewidth=1.2,
             )  # fmt: skip
         ax.margins(0.12)
-        ax.set_xlabel(f"{measures[0]} (quality)")
-        ax.set_ylabel(f"{measures[1]} (decision)")
+        ax.set(xlabel=f"{measures[0]} (quality)", ylabel=f"{measures[1]} (decision)")
 
     values = "; ".join(f"{name}: {x.value:.3f} and {y.value:.3f}" for name, (x, y) in points.items())
     return draw_svg(title, paint, description=f"{measures[0]} and {measures[1]}. {values}.")
@@ -267,10 +262,8 @@ def draw_budget_curve(title: str, curves: dict[str, dict[int, Any]], styles: dic
                 budgets, values, np.maximum(around, 0),
                 color=styles[name].colour, marker=styles[name].marker, markersize=5, linewidth=1.6, elinewidth=0.9,
             )  # fmt: skip
-        ax.set_xticks(sorted({k for curve in curves.values() for k in curve}))
-        ax.set_ylim(-0.03, 1.03)
-        ax.set_xlabel("K, permutations averaged per decision")
-        ax.set_ylabel(measure)
+        budgets = sorted({k for curve in curves.values() for k in curve})
+        ax.set(xticks=budgets, ylim=SHARES, xlabel="K, permutations averaged per decision", ylabel=measure)
 
     values = "; ".join(
         f"{name}: {c[min(c)].value:.2f} at K = {min(c)}, {c[max(c)].value:.2f} at K = {max(c)}" for name, c in curves.items()
@@ -285,10 +278,7 @@ def sweep(title: str, curves: dict[str, tuple[Array, Array, tuple[float, float]]
         for name, (kept, overlap, at) in curves.items():
             ax.plot(100 * kept, overlap, color=styles[name].colour, linewidth=1.6)
             ax.plot(100 * at[0], at[1], styles[name].marker, color=styles[name].colour, markersize=9, clip_on=False)
-        ax.set_xlim(0, 100)
-        ax.set_ylim(-0.03, 1.03)
-        ax.set_xlabel("share of the pool kept, %")
-        ax.set_ylabel("overlap")
+        ax.set(xlim=(0, 100), ylim=SHARES, xlabel="share of the pool kept, %", ylabel="overlap")
 
     values = "; ".join(f"{n}: overlap {at[1]:.2f} where {100 * at[0]:.0f} % is kept" for n, (_, _, at) in curves.items())
     return draw_svg(title, paint, description=f"Overlap of retained sets at every cutoff. At the frozen cutoff, {values}.")

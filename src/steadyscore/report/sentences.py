@@ -84,14 +84,14 @@ def idle_note(audit: Audit) -> str:
     return f"What {audit.name} keeps is not compared: its threshold keeps {keeps}."
 
 
-def verdict(ranked: Sequence[Audit], decision: str | None, k: int) -> str:
+def verdict(ranked: Sequence[Audit], decision: str | None) -> str:
     """The one line on top: what another order changes under the steadiest of the audits, and whether that is settled.
 
     `ranked` has the steadiest first. Of several that are audited alike it is told against the next one.
     """
     first, *others = ranked
     if decision is None or not others:
-        return sentence(first, decision, k)
+        return sentence(first, decision)
     if not is_comparable(decision, ranked):
         return f"{_opening(first, decision)}. {_opening(ranked[-1], decision)}. {DIFFERENT_THRESHOLDS}"
     second, change = others[0], _change(first, decision)
@@ -110,11 +110,11 @@ def _lead_settled(ahead: Interval | None) -> str:
     return f"{'Settled' if ahead.low > 0 else 'Not settled'}: a difference of {points} points, 95 % interval {low} to {high}."
 
 
-def sentence(audit: Audit, decision: str | None, k: int) -> str:
+def sentence(audit: Audit, decision: str | None) -> str:
     """What another order changes under one scorer, how far quality moves meanwhile, and whether the change is settled."""
     if decision is None:
         return f"{audit.name}: what another order changes is not known: {_why_unknown(audit)}"
-    return f"{_opening(audit, decision)}, while {movement(audit, decision, k)}. {_settled(audit, decision)}"
+    return f"{_opening(audit, decision)}, while {movement(audit, decision)}. {_settled(audit, decision)}"
 
 
 def _opening(audit: Audit, decision: str) -> str:
@@ -126,12 +126,12 @@ def _change(audit: Audit, decision: str) -> str:
     return CHANGES[decision].format(share=percent(share_changed(audit, decision)))
 
 
-def movement(audit: Audit, decision: str, k: int) -> str:
+def movement(audit: Audit, decision: str) -> str:
     """How far the collection's quality moves between two orders, beside what is decided."""
-    moved = quality_movement(audit, decision, k)
+    moved = quality_movement(audit, decision)
     if np.isnan(moved):
         return "quality is not known, as no query that this is measured on has judgements"
-    return f"nDCG@{k} moves by {'less than 0.01' if moved < 0.005 else f'{moved:.2f}'}"
+    return f"nDCG@{audit.task.quality_cutoff} moves by {'less than 0.01' if moved < 0.005 else f'{moved:.2f}'}"
 
 
 def _settled(audit: Audit, decision: str) -> str:
@@ -161,23 +161,23 @@ def _why_unknown(audit: Audit) -> str:
     return f"the threshold has no cutoff ({audit.measured.cutoff.how.removeprefix('none: ')})."
 
 
-def quality_by_query(audit: Audit, k: int, counted: Array | None = None) -> Array:
-    """(Q, M) nDCG@k by query and permutation, to the fewest permutations any query has; unjudged queries left out.
+def quality_by_query(audit: Audit, counted: Array | None = None) -> Array:
+    """(Q, M) nDCG at the task's k by query and permutation, to the fewest permutations any query has; unjudged queries left out.
 
     `counted` (Q,) says which queries are looked at; otherwise all are.
     """
-    chosen = [True] * len(audit.queries) if counted is None else counted
-    fewest = fewest_permutations(itertools.compress(audit.queries, chosen))
+    chosen = itertools.repeat(True) if counted is None else counted
+    fewest, k = fewest_permutations(itertools.compress(audit.queries, chosen)), audit.task.quality_cutoff
     # a pool with fewer orders begins with the first again
     rows = [np.resize(quality_by_permutation(query, k), fewest) for query in itertools.compress(audit.queries, chosen)]
     by_query: Array = np.array(rows).reshape(-1, fewest)
     return by_query[~np.isnan(by_query).any(axis=1)]
 
 
-def quality_movement(audit: Audit, decision: str, k: int) -> float:
+def quality_movement(audit: Audit, decision: str) -> float:
     """Mean absolute difference between two permutations of the collection's nDCG@k, over the queries the decision counts."""
     counted = ~np.isnan(audit.measured.values[decision])
-    by_query = quality_by_query(audit, k, counted)
+    by_query = quality_by_query(audit, counted)
     if not by_query.size or by_query.shape[1] < 2:
         return float("nan")
     reported = by_query.mean(axis=0)

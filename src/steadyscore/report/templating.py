@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from ..machine.disk import atomic
+from ..machine.extras import check_installed
 from ..machine.names import markdown_code, markdown_text
 from ..machine.places import Place
 from . import sentences
@@ -36,8 +37,12 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def write_page(kind: str, folder: Place, page: Any) -> Place:
-    """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
+def write_page(kind: str, folder: Place, **shown: Any) -> Place:
+    """Write folder/index.html and folder/report.md, each whole or not at all; returns the page. Both show the same values."""
+    from .. import __version__
+
+    check_installed("The report page", "jinja2")
+    page = shown | {"version": __version__}
     texts = {name: render(f"{kind}.{ending}.jinja", page=page) for name, ending in (("report.md", "md"), ("index.html", "html"))}
     for name, text in texts.items():
         with atomic(folder / name) as stream:

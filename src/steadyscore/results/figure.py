@@ -33,6 +33,10 @@ class Figure:
     is_above_floor: bool | None = None
     """Whether orders move it beyond the floor, by the interval of the difference; None where too few queries were read again."""
 
+    @classmethod
+    def of(cls, interval: Interval) -> Figure:
+        return cls(interval.value, unless_nan(interval.low), unless_nan(interval.high), interval.queries)
+
     @property
     def detectable(self) -> float | None:
         """The smallest difference that so many queries show in 8 of 10 studies, at a two-sided 5 %; None without an interval."""
@@ -60,8 +64,7 @@ class Figure:
 
 def mean_figure(values: np.ndarray) -> Figure:
     """The mean of (Q,) values, NaN left out."""
-    value, low, high, queries, *_ = mean_interval([values], scheme="queries")
-    return Figure(value, low if queries > 1 else None, high if queries > 1 else None, queries)
+    return Figure.of(mean_interval([values], scheme="queries"))
 
 
 class ByQuery(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 import numpy as np
 
@@ -36,11 +37,11 @@ from ..runs.records import RunRecord
 from ..runs.table import Scored
 from ..scoring.perturbation import perturbed_sample
 from ..tasks import TASKS, Task
-from ..terms import Readout, Ties
+from ..terms import Failure, Readout, Ties
 from .audit import Audit
 from .causes import noise_of
 from .figure import Floor, mean_figures
-from .first_stage import measure_first_stage
+from .measured_run import measure_first_stage
 
 
 def view_of(run: Run, serving_permutations: int = 1, readout: Readout | None = None, ties: Ties | None = None) -> ScoreView:
@@ -51,6 +52,15 @@ def view_of(run: Run, serving_permutations: int = 1, readout: Readout | None = N
         own = run.record.reading
         readout, ties = own.get("readout"), own.get("ties") if serving_permutations == 1 else "id"
     return ScoreView(readout or "expected", ties or "id", serving_permutations)
+
+
+class Measuring(TypedDict, total=False):
+    """How stored runs are measured, where it is not as they were audited: what `load_runs` is told."""
+
+    threshold: Threshold | None
+    serving_permutations: int
+    readout: Readout | None
+    ties: Ties | None
 
 
 def load_runs(
@@ -243,3 +253,9 @@ def same_evidence_control(
     if not evidence.queries:
         raise InputError(f"{before.name} and {after.name} share no query with equally many permutations.")
     return evidence
+
+
+def failures(runs: Iterable[Run]) -> tuple[Failure, ...]:
+    """What could not be scored in some runs, each query once."""
+    failed = [failure for run in runs for failure in run.record.failed]
+    return tuple({failure.query_id: failure for failure in failed}.values())

@@ -1,8 +1,8 @@
-"""A run with its measures: one scorer on one collection, before anything is said about it in sentences."""
+"""A run with its measures: one scorer on one collection beside its input, before anything is said about it in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,16 +10,20 @@ from ..collection import Source, open_collection
 from ..errors import InputError, SteadyscoreError
 from ..machine.names import no_such
 from ..machine.places import Place
-from ..measures.measurement import Measured
+from ..measures.intervals import Interval
+from ..measures.measurement import EachChanged, Measured, measure, rank_by_pool
+from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..measures.views import ScoreView
 from ..readers.outputs import Outputs, ReaderResult
 from ..runs.records import RunRecord
 from ..runs.table import Scored
-from ..tasks import Task
-from ..terms import Failure, Instance, JsonObject
-from .figure import Figure
-from .first_stage import FirstStage
+from ..tasks import TASKS, Task
+from ..terms import Array, Failure, Instance, JsonObject
+from .figure import Figure, mean_figure, paired_gain
+
+FIRST_STAGE_ORDER = "first-stage order"
+"""The row of a scorer's input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,23 @@ class ReaderReport:
             **({"spent": self.spent} if self.spent else {}),
             **({"same_evidence": self.same_evidence} if self.same_evidence else {}),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStage:
+    """The first rows of a table: the input order and chance, measured as the scorer is."""
+
+    ranked_by: str
+    """As the collection names it."""
+    figures: dict[str, Figure]
+    """Of the task's columns."""
+    gain: Interval | None
+    """The scorer's quality minus the first stage's, paired by query; None where too few are judged to tell."""
+
+    def to_json(self) -> dict[str, object]:
+        gain = None if self.gain is None else {"value": self.gain.value, "low": self.gain.low, "high": self.gain.high}
+        figures = {name: figure.to_json() for name, figure in self.figures.items()}
+        return {"ranked_by": self.ranked_by, "measures": figures, "quality_gain": gain}
 
 
 @dataclass(frozen=True)
@@ -87,10 +108,19 @@ class MeasuredRun:
     ties_reversed: dict[str, float] = field(default_factory=dict)
     """The task's measures where the larger id goes first of two with equal scores; empty where no two are equal."""
 
-    def __getitem__(self, measure: str) -> Figure:
-        if measure not in self.figures:
-            raise no_such("measure", measure, self.figures)
-        return self.figures[measure]
+    @property
+    def query_ids(self) -> tuple[str, ...]:
+        return self.measured.query_ids
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """Measure -> (Q,), NaN where undefined."""
+        return self.measured.values
+
+    def __getitem__(self, name: str) -> Figure:
+        if name not in self.figures:
+            raise no_such("measure", name, self.figures)
+        return self.figures[name]
 
     def outputs(self, reader: str) -> Outputs:
         """What a reader wrote, by query, in the order of the permutations."""
@@ -119,3 +149,29 @@ def _stored_source(record: RunRecord) -> Source | None:
         return source if source.digest == data.sha256 else None
     except (SteadyscoreError, OSError):
         return None
+
+
+def ranker_of(record: RunRecord) -> str | None:
+    """What ranked the pools of a run, or None; a run of an earlier version is taken as its task says."""
+    if record.first_stage != "":
+        return record.first_stage
+    return "the order of the collection" if TASKS[record.task].has_ranked_pools else None
+
+
+def measure_first_stage(
+    queries: Iterable[Scored], record: RunRecord, by: Threshold, task: Task, scorer: Measured
+) -> FirstStage | None:
+    """The order of the pools under the scorer's threshold; None where it is not a ranking, or where the run does not know it.
+
+    A fixed cutoff is on the scorer's scale, so a ranking decides nothing with it.
+    """
+    ranked_by = ranker_of(record)
+    ranked = EachChanged(queries, rank_by_pool)
+    if ranked_by is None or next(iter(ranked), None) is None:
+        return None
+    is_fixed = by.cutoff not in (None, "f1")
+    measured = measure(ranked, by, {*task.compared, task.quality})
+    names = [name for name in task.compared if not is_fixed or "cutoff" not in MEASURES[name].needs]
+    figures = {name: mean_figure(measured.values[name]) for name in names if name in measured.values}
+    gain = paired_gain(task.quality, scorer, measured)
+    return FirstStage(ranked_by, figures, gain)

@@ -12,8 +12,7 @@ from ..runs.records import EarlyStop
 from ..terms import Failure
 from ..window.presentation import count_orders
 from .figure import mean_figure
-from .first_stage import ranker_of
-from .measured_run import MeasuredRun
+from .measured_run import MeasuredRun, ranker_of
 from .table import Note
 
 NAMED = 10

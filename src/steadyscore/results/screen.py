@@ -12,7 +12,7 @@ from ..measures.registry import MEASURES
 from ..runs.layout import measure_schema
 from .causes import CAUSES, UNMEASURED
 from .figure import Figure
-from .first_stage import NAME
+from .measured_run import FIRST_STAGE_ORDER
 from .render import to_text
 from .table import DETECTABLE, Cell, Column, Note, Row, Table
 
@@ -159,7 +159,7 @@ def baselines(audits: Sequence[Audit]) -> list[tuple[str, dict[str, Figure]]]:
     chance: list[tuple[str, dict[str, Figure]]] = []
     for audit in audits:
         if audit.first_stage is not None:
-            first.append((NAME, audit.first_stage.figures))
+            first.append((FIRST_STAGE_ORDER, audit.first_stage.figures))
         if (level := audit.figures.get(f"chance@{audit.task.quality_cutoff}")) is not None:
             tau_psi = Figure(CHANCE_TAU_PSI, None, None, level.queries)
             quality = replace(level, low=None, high=None)

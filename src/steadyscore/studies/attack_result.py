@@ -11,7 +11,6 @@ import numpy as np
 
 from ..audits.gate import Bound, Check, Gate, check_missing, make_bounds
 from ..errors import InputError
-from ..machine.extras import check_installed
 from ..machine.names import no_such, short_repr, shorten
 from ..machine.places import Place, parse_place
 from ..measures.measurement import find_cutoff
@@ -20,8 +19,7 @@ from ..measures.threshold import Cutoff, Threshold
 from ..measures.views import ScoreView
 from ..report.templating import write_page
 from ..results.figure import Figure, mean_figure
-from ..results.load import match_threshold, own_threshold
-from ..results.missing import failures
+from ..results.load import failures, match_threshold, own_threshold
 from ..results.render import Printed
 from ..results.table import Cell, Column, Note, Row, Table
 from ..runs.folder import Run
@@ -320,27 +318,11 @@ class Words:
     """What it says, in the paper's prompt; characters that cannot be seen are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttackPage:
-    """Everything both templates show."""
-
-    version: str
-    header: tuple[str, ...]
-    audit: AttackAudit
-    rows: list[list[Any]]
-    meanings: dict[str, str]
-    attacks: list[Words]
-
-
 def _write_report(audit: AttackAudit, folder: Place) -> Place:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
-    from .. import __version__
-
-    check_installed("The report page", "jinja2")
     wording = Wording(TASKS[audit.task])
     attacks = [Words(name, ATTACKS[name].meaning, _visible(ATTACKS[name].words(wording))) for name in audit.effects]
-    page = AttackPage(__version__, HEADER, audit, audit.rows(), ATTACK_MEASURES, attacks)
-    return write_page("attack", folder, page)
+    return write_page("attack", folder, header=HEADER, audit=audit, rows=audit.rows(), meanings=ATTACK_MEASURES, attacks=attacks)
 
 
 def _visible(text: str) -> str:

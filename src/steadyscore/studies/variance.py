@@ -11,8 +11,7 @@ from ..errors import InputError
 from ..machine.names import short_repr
 from ..measures.decomposition import Estimator, SlotResidual, collection_shares, slot_profile, variance_components
 from ..measures.ranking import unless_nan
-from ..results.audit import Audit
-from ..results.names import with_distinct_names
+from ..results.audit import Audit, with_distinct_names
 from ..results.render import Printed
 from ..results.table import Cell, Column, Row, Table
 

@@ -19,7 +19,7 @@ from ..measures.decomposition import width_decomposition, width_effect
 from ..measures.ranking import unless_nan
 from ..measures.views import quality_of
 from ..results.figure import Figure, mean_figure
-from ..results.missing import failures
+from ..results.load import failures
 from ..results.render import Printed
 from ..results.table import Cell, Column, Note, Row, Table
 from ..runs.find import find_runs

@@ -11,7 +11,7 @@ from steadyscore.errors import InputError
 from steadyscore.measures.ranking import chance_ndcg, ndcg
 from steadyscore.measures.retained_sets import expected_jaccard
 from steadyscore.measures.threshold import Threshold, split_queries
-from steadyscore.results.first_stage import NAME
+from steadyscore.results.measured_run import FIRST_STAGE_ORDER
 from steadyscore.scoring.config import AuditConfig
 from tests.helpers.pools import some_instances, write_collection
 
@@ -62,7 +62,7 @@ def test_the_input_and_chance_stand_at_the_head_of_a_table_without_being_scored(
     assert first.figures["overlap"].value == 1
     assert first.figures["retained_f1"].value == pytest.approx(4 / 5)
     rows = found.table.splitlines()[1:]
-    assert [row.split("  ")[0] for row in rows] == [NAME, "chance", "mine"]
+    assert [row.split("  ")[0] for row in rows] == [FIRST_STAGE_ORDER, "chance", "mine"]
     assert f"{float(chance_ndcg([1, 3, 1, 0, 0, 0])):.3f}" in rows[1]
     assert max(map(len, found.table.splitlines())) <= 100
 
@@ -90,7 +90,7 @@ def test_pools_whose_order_is_no_ranking_have_no_first_stage_unless_the_collecti
     file = write_collection(tmp_path / "responses.jsonl", some_instances(), task="response_ranking")
     found = steadyscore.audit(lambda query, texts: [len(text) for text in texts], str(file), permutations=3, quiet=True)
     assert found[0].first_stage is None
-    assert NAME not in found.table
+    assert FIRST_STAGE_ORDER not in found.table
     assert any("The order of the pools is not a ranking" in remark for remark in found[0].remarks())
     named = from_records(records(), task="multidoc_qa", details={"first_stage": "BM25"})
     found = steadyscore.audit(backwards, named, permutations=3, quiet=True)
