@@ -15,7 +15,7 @@ from steadyscore.scoring.config import AuditConfig, Cut
 from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
-from steadyscore.studies.simulate import random_orders, simulate
+from steadyscore.studies.validate import random_orders, simulate
 from steadyscore.studies.width import score_width_effect
 from steadyscore.terms import Candidate, Instance
 

@@ -16,7 +16,7 @@ from steadyscore.scoring.config import AuditConfig
 from steadyscore.scoring.mitigations import mitigate
 from steadyscore.scoring.opening import scorer_for
 from steadyscore.scoring.scorer import Scorer, Settings
-from steadyscore.studies.width_conditions import CONDITIONS, Fillers, under_condition
+from steadyscore.studies.width import CONDITIONS, Fillers, under_condition
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Window
 from steadyscore.window.prompt import prompt_text, shown, skeleton

@@ -28,8 +28,7 @@ from steadyscore.training.check import checked_data, config_mistakes, make_confi
 from steadyscore.training.cost import estimate as estimate_data
 from steadyscore.training.cost import rate_name
 from steadyscore.training.examples import training_data
-from steadyscore.training.plan import Plan, make_schedule, resolve_plan
-from steadyscore.training.recipe import TrainConfig
+from steadyscore.training.recipe import Plan, TrainConfig, make_schedule, resolve_plan
 from steadyscore.training.record import fingerprint
 from steadyscore.training.step import Loop
 from tests.helpers import tiny

@@ -15,9 +15,8 @@ from ..measures.threshold import KEPT
 from ..models import adapter
 from ..models.card import adapter_address, read_card
 from ..models.embedded import shipped_adapters
-from ..training import merge
-from ..training.cutoff import store_cutoff
-from ..training.select import DECISION_MEASURES, Point, Rule, copy_selected, evaluated_on, read_points, select
+from ..training.adapters import merge, store_cutoff, verify
+from ..training.held_out import DECISION_MEASURES, Point, Rule, copy_selected, evaluated_on, read_points, select
 from .flags import add_columns, local_path
 from .shared import add_json, examples, note, note_next, print_json, print_table, share
 
@@ -157,13 +156,13 @@ def _cutoff(args: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def _merge(args: argparse.Namespace) -> dict[str, object]:
-    difference = merge.merge(args.folder, args.out, args.base, args.allow_base_mismatch)
+    difference = merge(args.folder, args.out, args.base, args.allow_base_mismatch)
     return {"out": str(args.out), "largest difference of a probe score": difference}
 
 
 ACTIONS: dict[str, Callable[[argparse.Namespace], Mapping[str, Any]]] = {
     "show": lambda args: read_card(args.folder).to_json(),
-    "verify": lambda args: merge.verify(args.folder, args.base, args.allow_base_mismatch),
+    "verify": lambda args: verify(args.folder, args.base, args.allow_base_mismatch),
     "cutoff": _cutoff,
     "merge": _merge,
     "halve": _halve,

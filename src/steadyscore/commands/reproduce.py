@@ -20,7 +20,7 @@ from ..paper.render import FORMATS, Shown
 from ..paper.scale import SCALES, Choices, choices_from
 from ..paper.stages import Piece, SharedPieces, do_on_ray, do_pieces, in_order, pieces_of_share
 from ..paper.work import Stage, Store, Workshop
-from ..training.launcher import Launch
+from ..training.train import Launch
 from .flags import local_path, positive
 from .shared import add_engine, add_json, engine_options, examples, note, price, print_json, print_table, refuse
 from .workers import add_launch

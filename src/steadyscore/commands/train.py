@@ -14,10 +14,9 @@ from ..machine.progress import duration, job
 from ..models.embedded import fetch_command
 from ..training.check import REQUIRED, checked_data, config_mistakes
 from ..training.cost import TrainingEstimate, estimate
-from ..training.launcher import Launch, launch_command
 from ..training.objectives import OBJECTIVES
 from ..training.recipe import FIELDS, TrainConfig, recipe_names
-from ..training.train import Trained, read_config, train
+from ..training.train import Launch, Trained, launch_command, read_config, train
 from .flags import add_columns, add_field, positive
 from .shared import add_json, examples, note_next, print_json, print_table
 

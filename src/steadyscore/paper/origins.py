@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..engines.planted import Effects
 from ..terms import Collection
-from ..training.plan import resolve_plan
+from ..training.recipe import resolve_plan
 from .jobs import Scoring, TrainingJob, requests_of, scoring_of
 from .names import BASES, SYSTEMS
 from .recipe import Artifact

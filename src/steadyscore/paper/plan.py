@@ -22,8 +22,7 @@ from ..models.embedded import base_address_mistake, fetch_command
 from ..scoring.estimate import is_hosted, speeds
 from ..tasks import TASKS, reader_kind
 from ..terms import Collection
-from ..training.plan import make_schedule, resolve_plan
-from ..training.recipe import TrainConfig
+from ..training.recipe import TrainConfig, make_schedule, resolve_plan
 from ..window.prompt import CHARS_PER_TOKEN, shown
 from .jobs import Content, Job, TrainingJob, jobs_of, requests_of, trainings_of
 from .names import BASES, COLLECTIONS, FIRST_STAGES, PRIVATE, READER_BILLIONS, SYSTEMS, TaskKind, task_of

@@ -35,8 +35,7 @@ from .checkpoints import TrainRecord
 from .cost import TrainingEstimate, with_rates
 from .examples import Data, step_indices
 from .held_out import HeldOut, card_curve, evaluate, has_collapsed, window_counts
-from .plan import Schedule
-from .recipe import TrainConfig, to_json
+from .recipe import Schedule, TrainConfig, to_json
 from .record import Log, fingerprint, new_card
 from .step import Loop, Slots
 from .student import add_lora, make_accelerator, open_base
@@ -234,9 +233,8 @@ class Run:
         what = f"evaluation at step {self.step} of {self.schedule.steps}"
         with job(what, count, "window", hidden=self.hidden, at_once=True) as work:
             judge = self.loop.judge(self.engine, work.advance)
-            values = evaluate(judge, data.held_out, config.held_out_permutations, config.seed)
+            self.history.append(evaluate(judge, data.held_out, config.held_out_permutations, config.seed, self.step))
         self.log.evaluated(time.monotonic() - began)
-        self.history.append({"step": self.step, **values})
         self.engine.model.train()
         if self.loop.accelerator.is_main_process:
             write_json(self.out / "evaluations.json", self.history)

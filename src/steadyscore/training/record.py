@@ -23,8 +23,7 @@ from .cost import TrainingEstimate, estimate, rate_name
 from .examples import Data
 from .labels import label_contents, labels_identity
 from .objectives import DROPOUT
-from .plan import Plan
-from .recipe import to_json
+from .recipe import Plan, to_json
 from .step import StepRow
 from .student import stacked_experts
 

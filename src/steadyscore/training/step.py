@@ -27,7 +27,7 @@ from ..window.presentation import generator
 from ..window.readout import SlotLogits
 from .examples import Data, Example, View, step_indices, views
 from .objectives import Seen, grade_cross_entropy, order_variance, preference
-from .plan import Plan, Schedule
+from .recipe import Plan, Schedule
 
 PER_PASS = 8
 """Prompts that an evaluation reads at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...collection.catalogue import CATALOGUE
-from ...studies.width_conditions import Condition
+from ...studies.width import Condition
 from ..names import COLLECTIONS, QA, RESPONSES
 from ..recipe import Artifact, Block, Fields, Line, Term, line, minus, minus_cell
 from .common import ALL_SEEDS, collection_lines, system_line
