@@ -15,7 +15,7 @@ from ..runs.inspection import Finding, inspect_results, inspect_run
 from ..runs.versions import versions
 from ..terms import JsonObject
 from .flags import scorers_by_name
-from .shared import add_engine, add_json, engine_options, examples, print_json, print_table
+from .shared import add_engine, add_json, cell_text, engine_options, examples, print_rows
 
 if TYPE_CHECKING:
     from ..engines import Backend, Engine
@@ -58,10 +58,7 @@ def check_runs(args: argparse.Namespace) -> int:
         {"run": str(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
         for folder, f in findings
     ]
-    if args.json:
-        print_json(rows)
-    else:
-        print_table(["run", "file", "state", "about"], [list(row.values()) for row in rows])
+    print_rows(args, rows, ["run", "file", "state", "about"], [list(row.values()) for row in rows])
     return 1 if any(finding.state == "damaged" for _, finding in findings) else 0
 
 
@@ -85,10 +82,8 @@ def check_machine(args: argparse.Namespace) -> int:
         rows.append({"check": what, "result": result, "ok": is_there or module == "vllm"})
     if not args.no_probe:
         rows += probe(args)
-    if args.json:
-        print_json(rows)
-    else:
-        print_table(["check", "result", "ok"], [[row["check"], row["result"], "yes" if row["ok"] else "NO"] for row in rows])
+    cells = [[row["check"], row["result"], "yes" if row["ok"] else "NO"] for row in rows]
+    print_rows(args, rows, ["check", "result", "ok"], cells)
     return 0 if all(row["ok"] for row in rows) else 1
 
 
@@ -100,7 +95,7 @@ def probe(args: argparse.Namespace) -> list[dict[str, object]]:
 
     try:
         backend = open_engine(args.scorer, engine_options(args), check_parity=False)
-        capabilities = ", ".join(f"{name} {_show_capability(value)}" for name, value in backend.capabilities.to_json().items())
+        capabilities = ", ".join(f"{name} {cell_text(value)}" for name, value in backend.capabilities.to_json().items())
         rows = [{"check": f"{args.scorer} can tell", "result": capabilities, "ok": True}]
         if isinstance(backend, Engine):
             return rows + check_readout(backend, args)
@@ -153,7 +148,3 @@ def score_trial_pool(backend: Backend) -> list[dict[str, object]]:
         {"check": "the same twice", "result": "equal" if (first == again).all() else "differs", "ok": True},
         {"check": "in reverse order", "result": f"differs by {abs(first - turned).max():.1e}", "ok": True},
     ]
-
-
-def _show_capability(value: object) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
