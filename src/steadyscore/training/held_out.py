@@ -215,14 +215,6 @@ def _cannot_tell(runs: int, alive: int, usable: Sequence[Point]) -> str | None:
     return None
 
 
-def checkpoint_folder(point: Point) -> Path:
-    """Where the chosen adapter is: its checkpoint, which must still be there."""
-    checkpoint = step_folder(Path(point.folder), point.step)
-    if checkpoint.exists():
-        return checkpoint
-    raise InputError(f"{point.folder} no longer has the checkpoint of step {point.step}. Train with a higher --keep.")
-
-
 def evaluated_on(point: Point) -> str:
     """The collection with the queries that the run held out."""
     config = json.loads((Path(point.folder) / "train.json").read_text())["config"]
@@ -230,5 +222,8 @@ def evaluated_on(point: Point) -> str:
 
 
 def copy_selected(point: Point, out: Path) -> None:
-    """Copy the files of the chosen adapter into a folder of their own."""
-    copy_adapter(checkpoint_folder(point), out)
+    """Copy the files of the chosen adapter into a folder of their own, from its checkpoint, which must still be there."""
+    checkpoint = step_folder(Path(point.folder), point.step)
+    if not checkpoint.exists():
+        raise InputError(f"{point.folder} no longer has the checkpoint of step {point.step}. Train with a higher --keep.")
+    copy_adapter(checkpoint, out)
