@@ -22,7 +22,6 @@ from .shared import (
     config_of,
     engine_options,
     examples,
-    note,
     note_failed,
     note_next,
     print_estimate,
@@ -83,7 +82,6 @@ def run(args: argparse.Namespace) -> int:
         quiet=args.quiet,
         command=args.command,
         allow_scorer_change=args.allow_scorer_change,
-        say=note,
         on=args.on,
     )
     made = labelled.to_json()

@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 
-from ..audits.audit import working_folder
+from ..audits.audit import ScorerInput, name_scorers, working_folder
 from ..collection import Data, open_collection
 from ..engines import EngineOptions, Grader
 from ..errors import InputError
@@ -102,16 +102,18 @@ def study_width(
     >>> print(steadyscore.study_width("smollm2-135m", "passages", queries=4, pool=6, width=3, permutations=2))
     """
     how = configure(config or AuditConfig(), settings, PermutationSettings, "study_width")
-    opened = open_one(scorer, data, how, options, "a width study")
+    place = None if out is None else parse_place(out)
+    given = ScorerInput(name_scorers(scorer), [data], how, options or EngineOptions(), place, quiet, command)
+    source = open_one(given, "a width study")
 
     def variants(plain: PoolScorer) -> dict[Condition, Variant]:
         if plain.width == 1:
             raise InputError("a width study compares a width with 1. Give --width 2 or more.")
         asked = [condition for condition in CONDITIONS if condition != "skeleton" or has_fixed_answer(plain)]
-        return {c: Variant(under_condition(plain, c, opened.source), opened.source) for c in asked}
+        return {c: Variant(under_condition(plain, c, source), source) for c in asked}
 
-    with working_folder(None if out is None else parse_place(out)) as folder:
-        return width_study(dict(run_variants(opened, variants, how, folder, options, quiet=quiet, command=command)))
+    with working_folder(place) as folder:
+        return width_study(dict(run_variants(given, source, variants, folder)))
 
 
 def load_width_study(folders: Sequence[str | Place]) -> WidthStudy:

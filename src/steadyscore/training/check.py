@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..collection import open_collection
-from ..collection.splits import shared_mistakes
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import is_there, read_json
 from ..machine.places import is_address
 from ..models.embedded import base_address_mistake, base_shape
 from ..scoring.config import Cut
-from ..scoring.score import cut_instances
+from ..scoring.score import check_apart
 from .examples import TRAINING_MARKERS, Data, training_data
 from .labels import has_labels
 from .objectives import OBJECTIVES
@@ -109,20 +109,15 @@ def _run_mistakes(config: TrainConfig, processes: int) -> Iterator[tuple[str, st
     if config.held_out and config.held_out_data:
         twice = "held_out takes queries from training that held_out_data then replaces; give one of them"
         yield "held_out held_out_data", twice
-    if config.apart_from and config.data and (mistake := _apart_mistake(config)):
+    if config.apart_from and config.data and (mistake := _refusal(partial(_check_apart, config))):
         yield "data apart_from queries pool", mistake
     if config.batch % (per_pass := config.microbatch * processes):
         of = f"batch {config.batch} does not divide into {processes} process(es) x microbatch {config.microbatch}"
         yield "batch microbatch", f"{of}; choose a batch that is a multiple of {per_pass}"
 
 
-def _apart_mistake(config: TrainConfig) -> str:
-    cut = Cut(config.queries, config.pool)
-    try:
-        source = open_collection(config.data)
-        return "\n".join(shared_mistakes(config.data, lambda: cut_instances(source.instances(), cut), config.apart_from))
-    except SteadyscoreError as error:
-        return str(error)
+def _check_apart(config: TrainConfig) -> None:
+    check_apart([open_collection(config.data)], Cut(config.queries, config.pool), config.apart_from)
 
 
 def _layers_mistake(config: TrainConfig) -> str | None:
@@ -154,53 +149,41 @@ def place_mistakes(config: TrainConfig) -> list[str]:
     """Models, collections and folders that a config names and that are not there."""
     mistakes = [
         base_address_mistake(config.base) if config.base else None,
-        *(_data_mistake(name) for name in (config.data, config.held_out_data, *config.apart_from) if name),
-        _labels_mistake(config),
-        _initial_mistake(config),
-        _out_mistake(config),
+        *(_refusal(partial(open_collection, name)) for name in (config.data, config.held_out_data, *config.apart_from) if name),
+        _refusal(partial(_check_labels, config)),
+        _refusal(partial(_check_initial, config)),
+        f"out is {config.out}, and adapters are written here: give a path of this machine" if is_address(config.out) else None,
     ]
     return [mistake for mistake in mistakes if mistake]
 
 
-def _data_mistake(name: str) -> str | None:
+def _refusal(check: Callable[[], object]) -> str | None:
+    """What is said against something; None where nothing is."""
     try:
-        open_collection(name)
+        check()
     except SteadyscoreError as error:
         return str(error)
     return None
 
 
-def _labels_mistake(config: TrainConfig) -> str | None:
-    try:
-        if config.labels in ("", "judgements") or has_labels(config.labels):
-            return None
-    except SteadyscoreError as error:  # a store that cannot be reached
-        return str(error)
-    return f"{config.labels} holds no labels.parquet; make it with: {_label_command(config)}"
-
-
-def _label_command(config: TrainConfig) -> str:
-    """The command that makes a run's labels: the base teaches itself, as in the paper (§4)."""
+def _check_labels(config: TrainConfig) -> None:
+    """Refuse labels that are not there, with the command that makes them: the base teaches itself, as in the paper (§4)."""
+    if config.labels in ("", "judgements") or has_labels(config.labels):
+        return
     words = ["steadyscore", "label", "--scorer", config.base or "ADDRESS", "--data", config.data or "NAME"]
     for name in ("queries", "pool"):
         words += [f"--{name}", str(getattr(config, name))] if getattr(config, name) else []
-    return shlex.join([*words, "--out", config.labels])
+    raise InputError(f"{config.labels} holds no labels.parquet; make it with: {shlex.join([*words, '--out', config.labels])}")
 
 
-def _out_mistake(config: TrainConfig) -> str | None:
-    return f"out is {config.out}, and adapters are written here: give a path of this machine" if is_address(config.out) else None
-
-
-def _initial_mistake(config: TrainConfig) -> str | None:
+def _check_initial(config: TrainConfig) -> None:
+    """Refuse a start that is no adapter, or that has LoRA elsewhere than the run."""
     if not config.initial:
-        return None
+        return
     file = Path(config.initial) / "adapter_config.json"
     if not is_there(file):
-        return f"{config.initial} is not an adapter folder: it has no adapter_config.json"
-    try:
-        own = read_json(file)
-    except SteadyscoreError as error:
-        return str(error)
+        raise InputError(f"{config.initial} is not an adapter folder: it has no adapter_config.json")
+    own = read_json(file)
     layers, modules = own.get("layers_to_transform"), own.get("target_modules")
     has = {
         "rank": own.get("r"), "alpha": own.get("lora_alpha"),
@@ -212,5 +195,5 @@ def _initial_mistake(config: TrainConfig) -> str | None:
         "rank": config.rank, "alpha": config.alpha,
         "projections": sorted(config.projections), "layers": list(indices) if indices else "all",
     }  # fmt: skip
-    differ = [f"{name} {has[name]} and not {asked[name]}" for name in has if has[name] != asked[name]]
-    return f"{config.initial} was trained with {', '.join(differ)}; a run that starts from it keeps its LoRA" if differ else None
+    if differ := [f"{name} {has[name]} and not {asked[name]}" for name in has if has[name] != asked[name]]:
+        raise InputError(f"{config.initial} was trained with {', '.join(differ)}; a run that starts from it keeps its LoRA")
