@@ -2,7 +2,7 @@
 
 ours:   the two views of a window in one forward pass, four logits at the ten slots.
 plain:  the same step with one forward pass per view and logits of the whole vocabulary at every position. The figures compare
-        ours with this: the LoRA layers (steadyscore.training.lora) and what is freed after a step are the same on both sides.
+        ours with this: the LoRA layers (steadyscore.training.student) and what is freed after a step are the same on both sides.
 half:   ours, with the frozen base in bfloat16 and the adapter in float32.
 peft:   plain, with peft's own LoRA layers, as the step would be written without this package.
 
@@ -63,8 +63,7 @@ def measured(side: str, steps: int) -> dict[str, float]:
     from steadyscore.tasks import TASKS
     from steadyscore.training.examples import examples, views
     from steadyscore.training.labels import from_judgements
-    from steadyscore.training.plan import resolve_plan
-    from steadyscore.training.recipe import TrainConfig
+    from steadyscore.training.recipe import TrainConfig, resolve_plan
     from steadyscore.training.step import trim_memory
     from steadyscore.training.student import add_lora, lora_config
 

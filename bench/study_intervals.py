@@ -20,7 +20,7 @@ from steadyscore.measures.intervals import Interval, mean_interval
 from steadyscore.measures.registry import MEASURES, Stack
 from steadyscore.measures.retained_sets import retained
 from steadyscore.measures.threshold import fit_cutoff
-from steadyscore.studies.simulate import random_orders, simulate
+from steadyscore.studies.validate import random_orders, simulate
 
 NAMES = ("ndcg@10", "ndcg@1", "order_spread@10", "tau_psi", "overlap", "retained_f1", "pair_flip", "gold_crossing")
 SIZES = (10, 20, 50, 200)

@@ -19,7 +19,7 @@ from steadyscore.measures.decomposition import (
     width_decomposition,
     width_effect,
 )
-from steadyscore.studies import simulate
+from steadyscore.studies import validate as simulate
 
 POOL, WIDTH, PERMUTATIONS, QUERIES = 100, 20, 10, 100
 

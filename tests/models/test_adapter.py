@@ -34,7 +34,7 @@ from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve.service import instance_of, open_model
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Collection
-from steadyscore.training import merge
+from steadyscore.training import adapters as merge
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
 from tests.helpers.tiny import train_adapter

@@ -14,7 +14,7 @@ from steadyscore.runs.table import FIRST_STAGE, Scored
 from steadyscore.scoring.config import AuditConfig, Cut, scorer_for
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
-from steadyscore.studies.simulate import random_orders, simulate
+from steadyscore.studies.validate import random_orders, simulate
 from steadyscore.studies.width import score_width_effect
 from steadyscore.terms import Candidate, Instance
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.studies import simulate
+from steadyscore.studies import validate as simulate
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(0, 99))

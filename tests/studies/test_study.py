@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 import steadyscore
+from steadyscore.audits.audit import ScorerInput
+from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError
 from steadyscore.scoring.config import AuditConfig
 from steadyscore.studies.study import Variant, open_one, run_variants
 from tests.helpers.pools import some_instances, write_collection
 
-CONFIG = AuditConfig(permutations=2)
 
-
-def two_variants(opened):
-    return lambda plain: {name: Variant(plain, opened.source) for name in ("one", "two")}
+def run_two(given, folder):
+    source = open_one(given, "a test")
+    return run_variants(given, source, lambda plain: {name: Variant(plain, source) for name in ("one", "two")}, folder)
 
 
 def test_every_variant_is_a_run_in_the_folder_of_its_name_and_is_scored_once(tmp_path):
@@ -24,13 +25,13 @@ def test_every_variant_is_a_run_in_the_folder_of_its_name_and_is_scored_once(tmp
         calls.append(query)
         return [float(len(text)) for text in texts]
 
-    opened = open_one({"mine": counting}, some_instances(3), CONFIG, None, "a test")
-    runs = run_variants(opened, two_variants(opened), CONFIG, tmp_path, quiet=True)
+    given = ScorerInput({"mine": counting}, [some_instances(3)], AuditConfig(permutations=2), EngineOptions(), None, quiet=True)
+    runs = run_two(given, tmp_path)
     name, run = next(runs)
     assert (name, run.is_complete, run.folder, (tmp_path / "two").exists()) == ("one", True, tmp_path / "one", False)
     assert [name for name, _ in runs] == ["two"]
     asked = len(calls)
-    again = dict(run_variants(opened, two_variants(opened), CONFIG, tmp_path, quiet=True))
+    again = dict(run_two(given, tmp_path))
     assert all(run.is_complete for run in again.values())
     assert len(calls) - asked <= 2 * 3  # three stored windows of each variant are compared with new answers
 

@@ -11,7 +11,7 @@ from steadyscore.cli import main
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import measure
 from steadyscore.runs.table import Scored
-from steadyscore.studies.simulate import random_orders, simulate
+from steadyscore.studies.validate import random_orders, simulate
 from tests.helpers.pools import some_instances
 
 SLOT = np.array([0.3, 0.1, -0.1, -0.3])

@@ -15,7 +15,7 @@ from steadyscore.measures.decomposition import width_decomposition
 from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.mitigations import mitigate
 from steadyscore.scoring.scorer import Scorer, Settings
-from steadyscore.studies.width_conditions import CONDITIONS, Fillers, under_condition
+from steadyscore.studies.width import CONDITIONS, Fillers, under_condition
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Window
 from steadyscore.window.prompt import prompt_text, shown, skeleton

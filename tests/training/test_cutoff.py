@@ -13,7 +13,7 @@ from steadyscore.errors import InputError
 from steadyscore.models.card import read_card
 from steadyscore.models.embedded import shipped_adapters
 from steadyscore.serve.service import open_model
-from steadyscore.training.cutoff import PERMUTATIONS, store_cutoff
+from steadyscore.training.adapters import PERMUTATIONS, store_cutoff
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
 

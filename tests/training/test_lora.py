@@ -7,8 +7,8 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
-from steadyscore.training.lora import apply_dropout, save_memory
 from steadyscore.training.recipe import PROJECTIONS
+from steadyscore.training.student import apply_dropout, save_memory
 from tests.helpers import tiny
 
 IDS = torch.arange(24).reshape(2, 12) % 7 + 3

@@ -9,7 +9,7 @@ import pytest
 from safetensors import SafetensorError
 
 from steadyscore.errors import StorageError
-from steadyscore.training import merge
+from steadyscore.training import adapters as merge
 
 FULL = os.strerror(errno.ENOSPC)
 

@@ -18,7 +18,7 @@ import torch
 from steadyscore.cli import main
 from steadyscore.errors import InputError
 from steadyscore.training import loop
-from steadyscore.training.launcher import launch_command
+from steadyscore.training.train import launch_command
 from tests.helpers import tiny
 from tests.helpers.paths import TESTS
 from tests.helpers.tiny import train_adapter

@@ -28,8 +28,7 @@ from steadyscore.training.check import checked_data, config_mistakes, make_confi
 from steadyscore.training.cost import estimate as estimate_data
 from steadyscore.training.cost import rate_name
 from steadyscore.training.examples import training_data
-from steadyscore.training.plan import Plan, make_schedule, resolve_plan
-from steadyscore.training.recipe import TrainConfig
+from steadyscore.training.recipe import Plan, TrainConfig, make_schedule, resolve_plan
 from steadyscore.training.record import fingerprint
 from steadyscore.training.step import Loop
 from tests.helpers import tiny
@@ -352,7 +351,7 @@ def test_labels_of_other_data_are_no_plan(good, tmp_path):
 
     write_labels(tmp_path / "labels", [Label("elsewhere", ("a",), np.ones((1, 1)))])
     with pytest.raises(InputError, match=r"no training query of .*pools.jsonl has a label in .*labels. Name labels of"):
-        verb.dry_run(replace(good, labels=str(tmp_path / "labels")), as_json=False)
+        verb.dry_run(argparse.Namespace(json=False, processes=None), replace(good, labels=str(tmp_path / "labels")))
 
 
 # -- the time that a run will take
@@ -365,7 +364,7 @@ def fresh_machine(tmp_path, monkeypatch):
 
 
 def dry_run(config: TrainConfig, capsys) -> dict:
-    assert verb.dry_run(config, as_json=True) == 0
+    assert verb.dry_run(argparse.Namespace(json=True, processes=None), config) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -374,7 +373,7 @@ def test_a_base_that_was_not_trained_here_is_measured_before_its_time_is_said(go
     cost = dry_run(config, capsys)
     assert cost["rate_from"] == "measured"
     assert cost["seconds"] > 0
-    assert verb.dry_run(config, as_json=False) == 0
+    assert verb.dry_run(argparse.Namespace(json=False, processes=None), config) == 0
     out, err = capsys.readouterr()
     assert "no held-out evaluation, by the rate of a few microbatches that were trained just now" in out
     assert err == f"steadyscore: opening {config.base} as the run would\n"
@@ -394,21 +393,23 @@ def test_a_dry_run_refuses_what_the_run_would_refuse_with_the_base_at_hand(good,
         keep_speed(rate_name(plan(good)), 50.0)
     config = replace(good, batch=4, device="cpu", steps=1)
     with pytest.raises(ModelError, match="has no c_attn"):
-        verb.dry_run(replace(config, projections=("c_attn",)), as_json=True)
+        verb.dry_run(argparse.Namespace(json=True, processes=None), replace(config, projections=("c_attn",)))
     long = [json.loads(line) for line in Path(good.data).read_text().splitlines()]
     long[6]["candidates"][0]["text"] = f"{tiny.WORDS[0]} " * 600
     file = Path(good.data).with_name("long.jsonl")
     file.write_text("".join(json.dumps(line) + "\n" for line in long))
     for held_out in (0, 1):
         with pytest.raises(InputError, match=r"needs \d+ tokens, the model takes 512"):
-            verb.dry_run(replace(config, data=str(file), chars=4000, held_out=held_out), as_json=True)
+            verb.dry_run(
+                argparse.Namespace(json=True, processes=None), replace(config, data=str(file), chars=4000, held_out=held_out)
+            )
     tiny.train_adapter(config)
     with pytest.raises(RunMismatch, match="seed was 42, now 43"):
-        verb.dry_run(replace(config, seed=43), as_json=True)
+        verb.dry_run(argparse.Namespace(json=True, processes=None), replace(config, seed=43))
     record = json.loads((Path(config.out) / "train.json").read_text())
     write_json(Path(config.out) / "train.json", record | {"status": "collapsed", "reason": "training collapsed: so."})
     with pytest.raises(ModelError, match="training collapsed"):
-        verb.dry_run(config, as_json=True)
+        verb.dry_run(argparse.Namespace(json=True, processes=None), config)
 
 
 def test_the_estimate_counts_the_evaluations_and_their_windows(good, fresh_machine):

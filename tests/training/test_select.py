@@ -10,7 +10,7 @@ import pytest
 
 from steadyscore.errors import InputError, StorageError
 from steadyscore.models.adapter import FILES
-from steadyscore.training.select import copy_selected, curve_points, read_points, select
+from steadyscore.training.held_out import copy_selected, curve_points, read_points, select
 
 
 def history(qualities, tau=0.2, dispersion=0.2, se=0.01, overlap=0.5):

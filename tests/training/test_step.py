@@ -11,8 +11,7 @@ import torch
 from steadyscore.terms import Collection
 from steadyscore.training.examples import Example
 from steadyscore.training.objectives import OBJECTIVES, Terms
-from steadyscore.training.plan import resolve_plan
-from steadyscore.training.recipe import TrainConfig
+from steadyscore.training.recipe import TrainConfig, resolve_plan
 from steadyscore.training.step import window_loss
 
 RANDOM = np.random.default_rng(0)

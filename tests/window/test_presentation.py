@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from steadyscore.measures.decomposition import order_marginal
 from steadyscore.measures.instability import tau_psi
-from steadyscore.studies import simulate
+from steadyscore.studies import validate as simulate
 from steadyscore.window.presentation import (
     align,
     balanced_orders,

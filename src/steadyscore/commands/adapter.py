@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from ..machine.extras import check_installed
 from ..machine.names import shorten, slug
@@ -15,25 +15,17 @@ from ..measures.threshold import KEPT
 from ..models import adapter
 from ..models.card import adapter_address, read_card
 from ..models.embedded import shipped_adapters
-from ..training import merge
-from ..training.cutoff import store_cutoff
-from ..training.select import DECISION_MEASURES, Point, Rule, copy_selected, evaluated_on, read_points, select
+from ..training.adapters import merge, store_cutoff, verify
+from ..training.held_out import DECISION_MEASURES, Point, Rule, copy_selected, evaluated_on, read_points, select
 from .flags import add_columns, local_path
-from .shared import add_json, examples, note, note_next, print_json, print_table, share
+from .shared import add_json, cell_text, examples, note, note_next, print_rows, share
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_select(actions.add_parser("select", help="choose a weight and a checkpoint by four rules side by side"))
-    for action, summary in (
-        ("show", "print the card"),
-        ("verify", "open the adapter on its base and check base, prompt, grade tokens and weights"),
-        ("cutoff", "fit the cutoff that a server decides with, and keep it in the card"),
-        ("merge", "write base and adapter as one model, if their scores agree"),
-        ("halve", "write a copy in half precision"),
-        ("push", "upload the adapter to the hub"),
-    ):
-        sub = actions.add_parser(action, help=summary)
+    for action, about in ACTIONS.items():
+        sub = actions.add_parser(action, help=about.summary)
         sub.add_argument("folder", type=_folder, metavar="NAME|DIR", help="adapter folder, or the name of a shipped adapter")
         if action in ("verify", "merge"):
             sub.add_argument("--base", metavar="ADDRESS", help="the base, where the card's is elsewhere")
@@ -88,27 +80,12 @@ def _add_cutoff(parser: argparse.ArgumentParser) -> None:
     )
 
 
-NEEDS = {
-    "select": (),
-    "show": (),
-    "verify": ("torch", "transformers", "peft", "safetensors"),
-    "cutoff": (),
-    "merge": ("torch", "transformers", "peft", "safetensors"),
-    "halve": ("torch", "safetensors"),
-    "push": ("huggingface_hub",),
-}
-"""Action -> libraries."""
-
-
 def run(args: argparse.Namespace) -> int:
-    check_installed(f"adapter {args.action}", *NEEDS[args.action])
     if args.action == "select":
         return _select(args)
-    shown = ACTIONS[args.action](args)
-    if args.json:
-        print_json(shown)
-    else:
-        print_table(["adapter", "value"], value_rows(shown))
+    check_installed(f"adapter {args.action}", *ACTIONS[args.action].needs)
+    shown = ACTIONS[args.action].run(args)
+    print_rows(args, shown, ["adapter", "value"], value_rows(shown))
     if args.action == "cutoff":
         note_next(args, "serve", f"{slug(args.folder.name)}={adapter_address(read_card(args.folder), args.folder)}")
     if args.action == "merge":
@@ -118,13 +95,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _select(args: argparse.Namespace) -> int:
     choices = select(read_points(args.folders), args.decision)
-    if args.json:
-        print_json([asdict(choice) for choice in choices])
-    else:
-        print_table(
-            ["rule", "run", "weight", "step", "quality", "tau_psi", "overlap", "reason"],
-            [[choice.rule, *_point_cells(choice.point), choice.reason] for choice in choices],
-        )
+    print_rows(
+        args,
+        [asdict(choice) for choice in choices],
+        ["rule", "run", "weight", "step", "quality", "tau_psi", "overlap", "reason"],
+        [[choice.rule, *_point_cells(choice.point), choice.reason] for choice in choices],
+    )
     if args.out:
         chosen = next(choice for choice in choices if choice.rule == args.rule)
         if chosen.point is None:
@@ -157,19 +133,35 @@ def _cutoff(args: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def _merge(args: argparse.Namespace) -> dict[str, object]:
-    difference = merge.merge(args.folder, args.out, args.base, args.allow_base_mismatch)
+    difference = merge(args.folder, args.out, args.base, args.allow_base_mismatch)
     return {"out": str(args.out), "largest difference of a probe score": difference}
 
 
-ACTIONS: dict[str, Callable[[argparse.Namespace], Mapping[str, Any]]] = {
-    "show": lambda args: read_card(args.folder).to_json(),
-    "verify": lambda args: merge.verify(args.folder, args.base, args.allow_base_mismatch),
-    "cutoff": _cutoff,
-    "merge": _merge,
-    "halve": _halve,
-    "push": lambda args: {"pushed to": adapter.push(args.folder, args.repository)},
-}
-"""Action -> what it does and returns, to be printed."""
+class Action(NamedTuple):
+    """A word after `steadyscore adapter` that takes one adapter."""
+
+    summary: str
+    run: Callable[[argparse.Namespace], Mapping[str, Any]]
+    """Does it and returns what is printed."""
+    needs: tuple[str, ...] = ()
+    """Libraries."""
+
+
+MODEL = ("torch", "transformers", "peft", "safetensors")
+ACTIONS = {
+    "show": Action("print the card", lambda args: read_card(args.folder).to_json()),
+    "verify": Action(
+        "open the adapter on its base and check base, prompt, grade tokens and weights",
+        lambda args: verify(args.folder, args.base, args.allow_base_mismatch), MODEL,
+    ),
+    "cutoff": Action("fit the cutoff that a server decides with, and keep it in the card", _cutoff),
+    "merge": Action("write base and adapter as one model, if their scores agree", _merge, MODEL),
+    "halve": Action("write a copy in half precision", _halve, ("torch", "safetensors")),
+    "push": Action(
+        "upload the adapter to the hub", lambda args: {"pushed to": adapter.push(args.folder, args.repository)},
+        ("huggingface_hub",),
+    ),
+}  # fmt: skip
 
 
 def _folder(text: str) -> Path:
@@ -186,13 +178,5 @@ def value_rows(values: Mapping[str, Any]) -> list[list[str]]:
         if isinstance(value, list) and all(isinstance(part, dict) for part in value):  # the held-out curve
             value = dict(enumerate(value, 1))
         parts = value.items() if isinstance(value, dict) and value else [("", value)]
-        rows += [[f"{name} {key}".strip(), shorten(_text(part), 100, "...") or "-"] for key, part in parts]
+        rows += [[f"{name} {key}".strip(), shorten(cell_text(part), 100, "...") or "-"] for key, part in parts]
     return rows
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_text(part)}" for key, part in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_text, value))
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else " ".join(str(value).split())

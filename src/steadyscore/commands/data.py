@@ -26,7 +26,7 @@ from ..models.embedded import CONVERSION, is_present, model_path
 from ..models.embedded import EMBEDDED as EMBEDDED_MODELS
 from ..terms import Collection, Instance
 from .flags import add_columns, local_path, mode_mistakes, positive
-from .shared import add_json, examples, note, print_json, print_table, refuse
+from .shared import add_json, cell_text, examples, note, print_json, print_rows, refuse
 
 SPARE = 1000
 """Queries drawn beyond what the parts of a training pool need; the texts that recur are far fewer."""
@@ -101,12 +101,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     rows = [_row(name) for name in names()]
-    if args.json:
-        print_json(rows)
-        return 0
-    marks = [{**row, "available": "yes" if row["available"] else "no"} for row in rows]
-    print_table(list(rows[0]), [list(row.values()) for row in marks])
-    note("Legal-A and Legal-B of the paper are private; your own collection takes their place: steadyscore data check FILE")
+    print_rows(args, rows, [*rows[0]], [[cell_text(value) for value in row.values()] for row in rows])
+    if not args.json:
+        note("Legal-A and Legal-B of the paper are private; your own collection takes their place: steadyscore data check FILE")
     return 0
 
 
@@ -224,11 +221,8 @@ def _show(args: argparse.Namespace) -> int:
     source = open_collection(args.source, args.columns)
     collection, instances = source.collection, source.instances
     made = collection_card(collection, bar(f"card of {collection.name}")(instances(), collection.queries))
-    if args.json:
-        print_json(made)
-    else:
-        said = {key: value for key, value in made.items() if value not in (None, {}, [])}
-        print_table(["card", collection.name], [(key.replace("_", " "), _show_value(value)) for key, value in said.items()])
+    said = [(key.replace("_", " "), cell_text(value)) for key, value in made.items() if value not in (None, {}, [])]
+    print_rows(args, made, ["card", collection.name], said)
     return 0
 
 
@@ -250,11 +244,3 @@ def _parse_parts(text: str) -> dict[str, int]:
     if not all(is_plain_name(part) and size > 0 for part, size in sizes.items()):
         raise argparse.ArgumentTypeError(f"every part needs at least one query and a name: {PLAIN_RULE}")
     return sizes
-
-
-def _show_value(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}: {_show_value(each)}" for key, each in value.items())
-    if isinstance(value, list):
-        return "; ".join(map(_show_value, value))
-    return f"{value:.3f}" if isinstance(value, float) else str(value)

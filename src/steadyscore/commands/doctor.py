@@ -15,7 +15,7 @@ from ..runs.inspection import Finding, inspect_results, inspect_run
 from ..runs.versions import versions
 from ..terms import JsonObject
 from .flags import scorers_by_name
-from .shared import add_engine, add_json, engine_options, examples, print_json, print_table
+from .shared import add_engine, add_json, cell_text, engine_options, examples, print_rows
 
 if TYPE_CHECKING:
     from ..engines import Backend, Engine
@@ -58,10 +58,7 @@ def check_runs(args: argparse.Namespace) -> int:
         {"run": str(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
         for folder, f in findings
     ]
-    if args.json:
-        print_json(rows)
-    else:
-        print_table(["run", "file", "state", "about"], [list(row.values()) for row in rows])
+    print_rows(args, rows, ["run", "file", "state", "about"], [list(row.values()) for row in rows])
     return 1 if any(finding.state == "damaged" for _, finding in findings) else 0
 
 
@@ -74,25 +71,22 @@ def _inspect(folder: Place) -> list[Finding]:
 
 def check_machine(args: argparse.Namespace) -> int:
     (args.scorer,) = scorers_by_name([args.scorer]).values()
-    rows: list[JsonObject] = [{"check": f"version of {name}", "result": value, "ok": True} for name, value in versions().items()]
-    rows.append({"check": "cache folder", "result": str(cache_folder()), "ok": True})
+    rows = [_row(f"version of {name}", value) for name, value in versions().items()] + [_row("cache folder", cache_folder())]
     for model in EMBEDDED.values():
         where = "present" if is_present(model) else f"not fetched: steadyscore data get {model.name}"
-        rows.append({"check": f"model {model.name}", "result": where, "ok": True})
+        rows.append(_row(f"model {model.name}", where))
     for what, module in (("local models", "torch"), ("report page", "matplotlib"), ("BM25", "bm25s"), ("vLLM", "vllm")):
         is_there = is_installed(module)
         result = "installed" if is_there else f"{module} is not installed: {install_line([module])}"
-        rows.append({"check": what, "result": result, "ok": is_there or module == "vllm"})
+        rows.append(_row(what, result, is_there or module == "vllm"))
     if not args.no_probe:
         rows += probe(args)
-    if args.json:
-        print_json(rows)
-    else:
-        print_table(["check", "result", "ok"], [[row["check"], row["result"], "yes" if row["ok"] else "NO"] for row in rows])
+    cells = [[row["check"], row["result"], "yes" if row["ok"] else "NO"] for row in rows]
+    print_rows(args, rows, ["check", "result", "ok"], cells)
     return 0 if all(row["ok"] for row in rows) else 1
 
 
-def probe(args: argparse.Namespace) -> list[dict[str, object]]:
+def probe(args: argparse.Namespace) -> list[JsonObject]:
     """What an address gives, and whether it reads what the model says: the parity check for engines, a trial for the rest."""
     from ..engines import Engine, Recording
     from ..engines.http import Unusable
@@ -100,16 +94,16 @@ def probe(args: argparse.Namespace) -> list[dict[str, object]]:
 
     try:
         backend = open_engine(args.scorer, engine_options(args), check_parity=False)
-        capabilities = ", ".join(f"{name} {_show_capability(value)}" for name, value in backend.capabilities.to_json().items())
-        rows = [{"check": f"{args.scorer} can tell", "result": capabilities, "ok": True}]
+        capabilities = ", ".join(f"{name} {cell_text(value)}" for name, value in backend.capabilities.to_json().items())
+        rows = [_row(f"{args.scorer} can tell", capabilities)]
         if isinstance(backend, Engine):
             return rows + check_readout(backend, args)
         return rows if isinstance(backend, Recording) else rows + score_trial_pool(backend)
     except (SteadyscoreError, Unusable) as refusal:
-        return [{"check": f"opening {args.scorer}", "result": str(refusal), "ok": False}]
+        return [_row(f"opening {args.scorer}", refusal, False)]
 
 
-def check_readout(engine: Engine, args: argparse.Namespace) -> list[dict[str, object]]:
+def check_readout(engine: Engine, args: argparse.Namespace) -> list[JsonObject]:
     from ..engines.kinds import open_local_model
     from ..engines.local.checks import examine, remember
 
@@ -117,25 +111,19 @@ def check_readout(engine: Engine, args: argparse.Namespace) -> list[dict[str, ob
     if engine.needs_parity and (parity.passed or args.accept):
         remember(engine, parity, accepted=not parity.passed)
     mass = "not told by this engine" if parity.label_mass != parity.label_mass else f"{parity.label_mass:.3f}"
+    difference = f"differs by {parity.difference:.1e} (at most {parity.tolerance:.0e})"
+    # A server batches as it likes; a local engine has no excuse.
+    is_steady = parity.repeatable or not engine.capabilities.deterministic
     return [
-        {"check": "device", "result": str(engine.identity().get("device", "the server's")), "ok": True},
-        {"check": "grade tokens", "result": " ".join(map(str, parity.grade_tokens)), "ok": True},
-        {"check": "label mass on the four grades", "result": mass, "ok": True},
-        {
-            "check": f"readout against {parity.reference}",
-            "result": f"differs by {parity.difference:.1e} (at most {parity.tolerance:.0e})",
-            "ok": parity.passed or args.accept,
-        },
-        {
-            "check": "the same twice",
-            "result": "bit-identical" if parity.repeatable else "differs",
-            # A server batches as it likes; a local engine has no excuse.
-            "ok": parity.repeatable or not engine.capabilities.deterministic,
-        },
+        _row("device", engine.identity().get("device", "the server's")),
+        _row("grade tokens", " ".join(map(str, parity.grade_tokens))),
+        _row("label mass on the four grades", mass),
+        _row(f"readout against {parity.reference}", difference, parity.passed or args.accept),
+        _row("the same twice", "bit-identical" if parity.repeatable else "differs", is_steady),
     ]
 
 
-def score_trial_pool(backend: Backend) -> list[dict[str, object]]:
+def score_trial_pool(backend: Backend) -> list[JsonObject]:
     """A small pool scored twice in two orders: does it answer, and does the order move it?"""
     from ..scoring.scorer import Scorer
     from ..tasks import PASSAGE_RERANKING
@@ -147,13 +135,13 @@ def score_trial_pool(backend: Backend) -> list[dict[str, object]]:
     try:
         first, again, turned = (scorer.score(instance, order) for order in ([0, 1, 2], [0, 1, 2], [2, 1, 0]))
     except Exception as fault:  # somebody else's code or server: its own words say most
-        return [{"check": "a pool of three", "result": f"{type(fault).__name__}: {fault}", "ok": False}]
+        return [_row("a pool of three", f"{type(fault).__name__}: {fault}", False)]
     return [
-        {"check": "a pool of three", "result": " ".join(f"{score:.4f}" for score in first), "ok": True},
-        {"check": "the same twice", "result": "equal" if (first == again).all() else "differs", "ok": True},
-        {"check": "in reverse order", "result": f"differs by {abs(first - turned).max():.1e}", "ok": True},
+        _row("a pool of three", " ".join(f"{score:.4f}" for score in first)),
+        _row("the same twice", "equal" if (first == again).all() else "differs"),
+        _row("in reverse order", f"differs by {abs(first - turned).max():.1e}"),
     ]
 
 
-def _show_capability(value: object) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+def _row(check: str, result: object, ok: bool = True) -> JsonObject:
+    return {"check": check, "result": str(result), "ok": ok}

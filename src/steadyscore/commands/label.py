@@ -9,25 +9,26 @@ from ..collection import name_columns
 from ..machine.names import slug
 from ..machine.places import parse_place
 from ..models.embedded import base_address_mistake
-from ..scoring.config import AuditConfig, Cut
+from ..scoring.config import ShownSettings
 from ..training.labelling import LabelConfig, LabelWork, label, orders_of
 from .flags import add_columns, add_field, add_fields, from_flags, scorers_by_name
 from .shared import (
+    add_dry_run,
     add_engine,
     add_json,
     add_presentation,
     add_scorer_change,
+    add_workers,
+    config_of,
     engine_options,
     examples,
-    note,
     note_failed,
     note_next,
-    print_json,
-    print_table,
+    print_estimate,
+    print_rows,
     refuse,
-    settings_of,
+    run_share,
 )
-from .workers import add_dry_run, add_workers, print_estimate, run_share
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,11 +62,9 @@ DERIVED = "--shard, --on and --dry-run are for a teacher's scoring; labels that 
 def run(args: argparse.Namespace) -> int:
     name, args.scorer = next(iter(scorers_by_name([args.scorer] if args.scorer else []).items()), (args.start, None))
     config, options = from_flags(LabelConfig, args), engine_options(args)
-    shown = AuditConfig(settings=settings_of(args), chars=args.chars, cut=from_flags(Cut, args))
-    is_derived = args.start or args.scorer == "judgements"
-    refuse(
-        *([DERIVED] if is_derived and (args.shard or args.on or args.dry_run) else []),
-    )
+    shown = config_of(args, ShownSettings.__annotations__)
+    if (args.start or args.scorer == "judgements") and (args.shard or args.on or args.dry_run):
+        refuse(DERIVED)
     data = name_columns(args.data, args.columns)
     if args.dry_run:
         return print_estimate(args, data, orders_of(config, shown), options)
@@ -83,13 +82,10 @@ def run(args: argparse.Namespace) -> int:
         quiet=args.quiet,
         command=args.command,
         allow_scorer_change=args.allow_scorer_change,
-        say=note,
         on=args.on,
     )
-    if args.json:
-        print_json(labelled.to_json())
-    else:
-        print_table(["label set", "value"], (labelled.to_json() | {"failed": len(labelled.failed)}).items())
+    made = labelled.to_json()
+    print_rows(args, made, ["label set", "value"], (made | {"failed": len(labelled.failed)}).items())
     if code := note_failed(labelled.failed, f"{labelled.queries} queries of {name}", "labelled"):
         return code
     columns = ",".join(f"{role}={column}" for role, column in args.columns.items()) if args.columns else None

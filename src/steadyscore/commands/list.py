@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..engines import Listing
 from ..engines.kinds import KINDS, kind_of
@@ -11,7 +11,7 @@ from ..machine.extras import absent_modules, install_line
 from ..measures.registry import MEASURES
 from ..models.embedded import EMBEDDED, embedded_scorers, is_present
 from ..training.recipe import recipe_names, recipe_text
-from .shared import add_json, examples, print_json, print_table
+from .shared import add_json, cell_text, examples, print_json, print_rows
 
 QWEN, RERANKER = "hf:Qwen/Qwen3-4B", "hf:Qwen/Qwen3-Reranker-4B"
 
@@ -102,17 +102,6 @@ def run(args: argparse.Namespace) -> int:
         print_json({"name": args.recipe, "text": text}) if args.json else print(text, end="")
         return 0
     rows = LISTS[args.what][1]()
-    if args.json:
-        print_json(rows)
-        return 0
-    for row in rows:
-        if row.get("installed"):
-            row["install"] = ""  # nothing is left to do
-    print_table([*rows[0]], [[_show(value) for value in row.values()] for row in rows])
+    shown = [row | {"install": ""} if row.get("installed") else row for row in rows]  # nothing is left to do
+    print_rows(args, rows, [*rows[0]], [[cell_text(value) for value in row.values()] for row in shown])
     return 0
-
-
-def _show(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else value

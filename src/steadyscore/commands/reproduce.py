@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
@@ -19,10 +20,21 @@ from ..paper.render import FORMATS, Shown
 from ..paper.scale import SCALES, Choices, choices_from
 from ..paper.stages import Piece, SharedPieces, do_on_ray, do_pieces, in_order, pieces_of_share
 from ..paper.work import Stage, Store, Workshop
-from ..training.launcher import Launch
+from ..training.train import Launch
 from .flags import local_path, positive
-from .shared import add_engine, add_json, engine_options, examples, note, price, print_json, print_table, refuse
-from .workers import add_launch
+from .shared import (
+    add_engine,
+    add_json,
+    add_launch,
+    engine_options,
+    examples,
+    note,
+    price,
+    print_json,
+    print_rows,
+    print_table,
+    refuse,
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +100,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+PAIRS = {
+    "--base": ("bases", "[NAME=]ADDRESS", "a model for one base, or for all"),
+    "--collection": ("collections", "NAME=DATA", "a collection's name or file"),
+    "--system": ("systems", "NAME=ADDRESS", "the scorer of a row"),
+    "--adapter": ("adapters", "SYSTEM[/TASK][/BASE[/SEED]]=DIR", "an adapter that is there already"),
+    "--reader": ("readers", "first|second=ADDRESS", "a frozen reader"),
+    "--run": ("runs", "SYSTEM[/BASE/SEED]/COLLECTION=DIR", "a finished run, used as it is"),
+}
+"""Flag, which can be repeated -> the field of `Choices` that it fills, what it takes and says."""
+
+
 def _add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale", choices=list(SCALES), default="tiny", help="; ".join(f"{s.name}: {s.summary}" for s in SCALES.values())
@@ -101,25 +124,8 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
     )
     own = parser.add_argument_group("in place of the paper's")
     own.add_argument("--choices", type=local_path, metavar="FILE", help="a TOML file with the tables below; flags add to it")
-    own.add_argument("--base", action="append", default=[], metavar="[NAME=]ADDRESS", help="a model for one base, or for all")
-    own.add_argument("--collection", action="append", default=[], metavar="NAME=DATA", help="a collection's name or file")
-    own.add_argument("--system", action="append", default=[], metavar="NAME=ADDRESS", help="the scorer of a row")
-    own.add_argument(
-        "--adapter",
-        action="append",
-        default=[],
-        metavar="SYSTEM[/TASK][/BASE[/SEED]]=DIR",
-        help="an adapter that is there already",
-    )
-    own.add_argument("--reader", action="append", default=[], metavar="first|second=ADDRESS", help="a frozen reader")
-    own.add_argument(
-        "--run",
-        dest="finished",  # `run` is what the verb itself does
-        action="append",
-        default=[],
-        metavar="SYSTEM[/BASE/SEED]/COLLECTION=DIR",
-        help="a finished run, used as it is",
-    )
+    for flag, (field, pair, what) in PAIRS.items():
+        own.add_argument(flag, dest=field, action="append", default=[], metavar=pair, help=what)
     own.add_argument(
         "--weights",
         type=float,
@@ -147,23 +153,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def choices_of(args: argparse.Namespace) -> Choices:
-    everywhere = [text for text in args.base if "=" not in text]
+    everywhere = [text for text in args.bases if "=" not in text]
     if len(everywhere) > 1:
         raise InputError(f"--base names {len(everywhere)} models for all bases. Give one, or NAME=ADDRESS for each.")
-    return choices_from(
-        args.scale,
-        args.choices,
-        base=everywhere[0] if everywhere else "",
-        bases=_pairs("--base", [text for text in args.base if "=" in text]),
-        collections=_pairs("--collection", args.collection),
-        systems=_pairs("--system", args.system),
-        adapters=_pairs("--adapter", args.adapter),
-        readers=_pairs("--reader", args.reader),
-        runs=_pairs("--run", args.finished),
-        seeds=tuple(args.seeds),
-        weights=tuple(args.weights),
-        engine=args.engine,
-    )
+    typed = vars(args) | {"bases": [text for text in args.bases if "=" in text]}
+    pairs = {field: _pairs(flag, typed[field]) for flag, (field, _, _) in PAIRS.items()}
+    lists = {"seeds": tuple(args.seeds), "weights": tuple(args.weights)}
+    return choices_from(args.scale, args.choices, base="".join(everywhere), engine=args.engine, **pairs, **lists)
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
@@ -175,10 +171,9 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
 
 def _list(args: argparse.Namespace, choices: Choices, store: Store) -> int:
     rows = [(artifact, status_of(artifact, choices, store)) for artifact in ARTIFACTS.values()]
-    if args.json:
-        print_json([{"name": a.name, "label": a.label, "number": a.number, "title": a.title, **s._asdict()} for a, s in rows])
-        return 0
-    print_table(
+    print_rows(
+        args,
+        [{"name": a.name, "label": a.label, "number": a.number, "title": a.title, **s._asdict()} for a, s in rows],
         ["name", "number", "status", "runs", "cells", "title", "missing"],
         [[a.name, a.number, s.status, f"{s.done}/{s.runs}", s.cells, a.title, "; ".join(s.missing)] for a, s in rows],
     )
@@ -190,9 +185,7 @@ def _plan(args: argparse.Namespace, plan: Plan) -> int:
         print_json(
             {
                 "runs": [
-                    {"system": r.system, "base": r.base, "runs": r.runs, "done": r.done, "queries": r.size.queries}
-                    | {"windows": r.size.windows, "tokens": r.size.tokens, "seconds": r.size.seconds, "cost": r.size.cost}
-                    for r in plan.runs
+                    {"system": r.system, "base": r.base, "runs": r.runs, "done": r.done} | asdict(r.size) for r in plan.runs
                 ],
                 "trainings": [
                     {"system": t.system, "base": t.base, "task": t.task, "seed": t.seed, "done": done}
@@ -265,10 +258,8 @@ def _training_cells(size: TrainingSize) -> list[str]:
 
 def _run(args: argparse.Namespace, plan: Plan, choices: Choices, store: Store) -> int:
     is_trained = bool(plan.trainings) and any(not is_done for _, is_done, _ in plan.trainings)
-    refuse(
-        *(["--shard is a part of one stage, and there are adapters to train: add --stage labels, train or score."]
-          if args.shard and is_trained and not args.stage else []),
-    )  # fmt: skip
+    if args.shard and is_trained and not args.stage:
+        refuse("--shard is a part of one stage, and there are adapters to train: add --stage labels, train or score.")
     options, stages = engine_options(args), [args.stage] if args.stage else list(get_args(Stage))
     launch = (args.launch, args.processes) if args.processes else None
     workshop = Workshop(store, choices, options, args.command, quiet=args.quiet, stage=args.stage, launch=launch)
@@ -307,12 +298,12 @@ def _show(args: argparse.Namespace, artifacts: list[Artifact], choices: Choices,
 def _gallery(args: argparse.Namespace, artifacts: list[Artifact], choices: Choices, store: Store) -> int:
     states = write_gallery(artifacts, store, choices, args.out, bar("gallery", args.quiet, "artifact"))
     page = args.out / "index.html"
-    if args.json:
-        print_json({"page": str(page), "artifacts": [state.as_json() for state in states]})
-        return 0
-    print_table(
+    print_rows(
+        args,
+        {"page": str(page), "artifacts": [state.as_json() for state in states]},
         ["name", "number", "cells", "missing"],
         [[s.artifact.name, s.artifact.number, s.words, "; ".join(s.missing)] for s in states],
     )
-    print(f"\n{page}")
+    if not args.json:
+        print(f"\n{page}")
     return 0

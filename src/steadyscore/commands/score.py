@@ -21,20 +21,23 @@ from ..scoring.score import cut_instances
 from ..scoring.starts import start_remarks
 from .flags import add_columns, positive, scorers_by_name
 from .shared import (
+    add_dry_run,
     add_engine,
     add_json,
     add_presentation,
     add_scorer_change,
+    add_workers,
     config_of,
     engine_options,
     examples,
     note,
     note_failed,
+    print_estimate,
     print_json,
     print_table,
     refuse,
+    run_share,
 )
-from .workers import add_dry_run, add_workers, print_estimate, run_share
 
 TREC_FILES = (".run", ".trec")
 """How the names of files end that hold a TREC run."""
@@ -79,10 +82,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     ((name, address),) = scorers_by_name([args.scorer]).items()
-    needs_file = (args.shard or args.on) and args.out is None and not args.dry_run
-    refuse(
-        *(["--out is missing: workers keep their parts beside the file that all of them see."] if needs_file else []),
-    )
+    if (args.shard or args.on) and args.out is None and not args.dry_run:
+        refuse("--out is missing: workers keep their parts beside the file that all of them see.")
     config = config_of(args)
     data = name_columns(args.data, args.columns)
     if args.format is None:

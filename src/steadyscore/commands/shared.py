@@ -1,4 +1,4 @@
-"""What several verbs share: groups of flags and the settings they say, tables and JSON on stdout, the next command."""
+"""What several verbs share: groups of flags and what they say, results on stdout, a share of the work, the next command."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args
 
+from ..audits.audit import list_sources, open_sources
 from ..audits.audits import Audits
+from ..audits.estimate import estimate_audit
+from ..collection import Data
 from ..engines import EngineOptions, Price
 from ..errors import InputError, UsageError
 from ..machine.bounds import parse_number
@@ -28,10 +31,13 @@ from ..results.render import Printed, to_text
 from ..results.screen import by_collection, first_decision, screen_measures
 from ..results.table import table_of
 from ..scoring.config import AuditConfig, AuditSettings, Cut, configure
+from ..scoring.parts import Share, Work, score_share
+from ..scoring.ray_launcher import Cluster
+from ..scoring.score import check_apart, check_query_ids
 from ..scoring.scorer import Settings
 from ..scoring.starts import start_remarks
 from ..terms import Failure, Partition
-from .flags import add_field, add_fields, add_settings, from_flags, not_negative, positive
+from .flags import add_field, add_fields, add_settings, as_flag, from_flags, not_negative, positive, scorers_by_name
 
 
 def examples(parser: argparse.ArgumentParser, *commands: str) -> None:
@@ -104,21 +110,17 @@ def add_engine(parser: argparse.ArgumentParser, *, keeps_answers: bool = True) -
         add_settings(parser, EngineOptions, "watch", metavar="FILE,...")
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
-    # How much of a text is kept is a matter of the collection, so --chars goes to the audit's own settings.
-    return from_flags(Settings, args, chars=Settings().chars)
-
-
 def engine_options(args: argparse.Namespace) -> EngineOptions:
     return from_flags(EngineOptions, args)
 
 
-def config_of(args: argparse.Namespace) -> AuditConfig:
-    """The configuration that the flags of a verb say; what does not go together is wrong usage."""
-    given = {name: value for name in get_type_hints(AuditSettings) if (value := getattr(args, name, None)) is not None}
-    given |= {name: value for name, value in _sizes(args).items() if value is not None}
+def config_of(args: argparse.Namespace, names: Iterable[str] = AuditSettings.__annotations__) -> AuditConfig:
+    """The configuration that these flags of a verb say; what does not go together is wrong usage."""
+    given = {name: getattr(args, name, None) for name in ("keep", *names)}
+    keep = given.pop("keep")
+    given["keep_first" if isinstance(keep, int) else "keep_share"] = keep
     try:
-        return configure(AuditConfig(), given)
+        return configure(AuditConfig(), {name: value for name, value in given.items() if value is not None})
     except InputError as mistake:
         raise UsageError(str(mistake)) from mistake
 
@@ -163,12 +165,6 @@ def _first_or_share(text: str) -> int | float:
     return int(text) if text.isdecimal() and int(text) else share(text)
 
 
-def _sizes(args: argparse.Namespace) -> dict[str, Any]:
-    """--keep as the setting that it fills."""
-    keep = getattr(args, "keep", None)
-    return {"keep_first": keep} if isinstance(keep, int) else {"keep_share": keep}
-
-
 def _share_or_run(text: str) -> float | str:
     if is_address(text) or Path(text).is_dir():
         return text
@@ -206,14 +202,7 @@ def threshold_of(args: argparse.Namespace) -> Threshold | None:
     """What the flags say; None where they say nothing: each run's own."""
     if all(getattr(args, flag) is None for flag in THRESHOLD_FLAGS):
         return None
-    share, run = (None, args.match_retention) if isinstance(args.match_retention, str) else (args.match_retention, None)
-    return Threshold(
-        cutoff=args.cutoff,
-        protocol=args.threshold_protocol or "midpoints",
-        retention=share,
-        retention_of=run,
-        **_sizes(args),
-    )
+    return config_of(args, THRESHOLD_FLAGS).threshold
 
 
 def measuring_of(args: argparse.Namespace) -> Measuring:
@@ -241,6 +230,25 @@ def print_json(value: Any) -> None:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     print(to_text([table_of(header, list(rows))]), end="")
+
+
+def print_rows(args: argparse.Namespace, value: Any, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A value as JSON where that was asked for, else its rows."""
+    if form_of(args) == "json":
+        print_json(value)
+    else:
+        print_table(header, rows)
+
+
+def cell_text(value: Any) -> str:
+    """A value of a card, however deep, as the text of one cell."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {cell_text(part)}" for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(cell_text, value))
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    return f"{value:g}" if isinstance(value, float) else " ".join(str(value).split())
 
 
 def note(*words: object) -> None:
@@ -339,3 +347,48 @@ def print_audits(audits: Audits, args: argparse.Namespace, of: str | None = None
     print(audits.to_text(everything=args.all, of=of, more=more))
     if audits.page:
         print(f"report: {audits.page!s}")
+
+
+# -- a share of the work, and what it will cost
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Who scores, where it is not this process alone."""
+    add_launch(parser, "be worker I of N: score its parts into --out, which all see; the same command without --shard collects")
+
+
+def add_launch(parser: argparse.ArgumentParser, share: str) -> None:
+    """A share for this process, or a cluster for all."""
+    either = parser.add_argument_group("many machines").add_mutually_exclusive_group()
+    either.add_argument("--shard", type=as_flag(Share.parse), metavar="I/N", help=share)
+    either.add_argument(
+        "--on",
+        type=as_flag(Cluster.parse),
+        metavar="CLUSTER",
+        help="score on Ray, then measure here: ray (a new one here), ray:auto (of this machine) or ray://HEAD:PORT; "
+        "behind it ,actors=N (at most so many), ,cpus=N and ,gpus=N (of an actor)",
+    )
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost (a few windows are timed)")
+
+
+def print_estimate(args: argparse.Namespace, data: Sequence[Data] | Data, config: AuditConfig, options: EngineOptions) -> int:
+    """What a verb that scores would cost."""
+    scorers = scorers_by_name(args.scorer if isinstance(args.scorer, list) else [args.scorer])
+    sources = open_sources(scorers, list_sources(data), config, is_plan=True)
+    check_query_ids(sources, config.cut)
+    check_apart(sources, config.cut, config.apart_from)
+    estimates = estimate_audit(scorers.values(), sources, config, options)
+    if (form := form_of(args)) not in ("table", "json"):
+        raise UsageError(f"--dry-run prints a table or JSON, and no {form}.")
+    print_json(estimates.to_json()) if form == "json" else print(estimates)
+    return 0
+
+
+def run_share(args: argparse.Namespace, work: Work) -> int:
+    """Score the parts of one worker, and print what it did."""
+    manifest = score_share(work, args.shard)
+    print_rows(args, manifest.to_json(), [f"share {args.shard}", "count"], manifest.counts().items())
+    return note_failed(manifest.failed, f"the queries of share {args.shard}")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, get_args
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
 
+from ..audits.estimate import AuditEstimates
 from ..audits.gate import Gate, parse_bounds
 from ..collection import name_columns
 from ..machine.places import Place, parse_place
 from ..measures.decomposition import Estimator
-from ..measures.threshold import Threshold
-from ..scoring.config import AuditConfig, Cut
+from ..results.render import Printed
+from ..scoring.config import AuditConfig
 from ..studies.attack import attack, estimate_attack
 from ..studies.attack_result import LISTED, is_attack_measure, load_attack
 from ..studies.attack_words import ATTACKS
@@ -31,27 +32,21 @@ from .shared import (
     add_presentation,
     add_threshold,
     can_draw_page,
+    config_of,
     engine_options,
     examples,
     note_failed,
     print_json,
     refuse,
-    settings_of,
     threshold_of,
 )
-
-
-class Result(Protocol):
-    """What every study gives: it prints as a table, and has a JSON form."""
-
-    def to_json(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class StudyOutput:
     """The result of a study, and how its command ends."""
 
-    result: Result
+    result: Printed | AuditEstimates
     failed: Sequence[Failure] = ()
     """Queries that could not be scored."""
     scorer: str = ""
@@ -86,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         gated = {} if answer.gate is None else {"gate": answer.gate.to_json()}
         drawn = {} if answer.page is None else {"report": str(answer.page)}
-        value = answer.result.to_json()
+        value: Any = answer.result.to_json()
         print_json(value | gated | drawn if gated or drawn else value)
     else:
         print(answer.result)
@@ -125,10 +120,6 @@ def _check_mode(args: argparse.Namespace, finished: str, read: Sequence[str], ne
         refuse(*(f"--{name} is missing; or name {finished} with --runs." for name in needed if not getattr(args, name)))
 
 
-def _config(args: argparse.Namespace) -> AuditConfig:
-    return AuditConfig(seed=args.seed, settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
-
-
 def _kept(args: argparse.Namespace) -> dict[str, Any]:
     """Where the runs go and how they are made, as both functions take it."""
     return {"out": args.out, "options": engine_options(args), "quiet": args.quiet, "command": args.command}
@@ -158,7 +149,7 @@ def _attack(args: argparse.Namespace) -> StudyOutput:
         out, result = args.runs, load_attack(args.runs, attacks=args.attacks, threshold=threshold_of(args))
     else:
         out, scorers, data = args.out, scorers_by_name([args.scorer]), name_columns(args.data, args.columns)
-        config = replace(_config(args), threshold=threshold_of(args) or Threshold())
+        config = config_of(args)
         if args.dry_run:
             (address,) = scorers.values()
             return StudyOutput(estimate_attack(address, data, args.attacks, config, engine_options(args)))
@@ -186,9 +177,8 @@ def _width(args: argparse.Namespace) -> StudyOutput:
     if args.runs:
         result = load_width_study(args.runs)
     else:
-        config = replace(_config(args), permutations=args.permutations, scheme=args.scheme)
         data = name_columns(args.data, args.columns)
-        result = study_width(scorers_by_name([args.scorer]), data, config=config, **_kept(args))
+        result = study_width(scorers_by_name([args.scorer]), data, config=config_of(args), **_kept(args))
     return StudyOutput(result, result.failed, result.scorer)
 
 

@@ -14,12 +14,11 @@ from ..machine.progress import duration, job
 from ..models.embedded import fetch_command
 from ..training.check import REQUIRED, checked_data, config_mistakes
 from ..training.cost import TrainingEstimate, estimate
-from ..training.launcher import Launch, launch_command
 from ..training.objectives import OBJECTIVES
 from ..training.recipe import FIELDS, TrainConfig, recipe_names
-from ..training.train import Trained, read_config, train
+from ..training.train import Launch, Trained, launch_command, read_config, train
 from .flags import add_columns, add_field, positive
-from .shared import add_json, examples, note_next, print_json, print_table
+from .shared import add_json, examples, note_next, print_json, print_rows
 
 METAVARS = {
     "base": "ADDRESS",
@@ -97,15 +96,13 @@ def run(args: argparse.Namespace) -> int:
     if missing := [f"--{name} is missing" for name in REQUIRED if not getattr(config, name)]:
         raise UsageError("\n".join(missing))
     if args.dry_run and not (args.print_launch or args.machines or args.host):
-        return dry_run(config, args.json, args.processes or 1)
+        return dry_run(args, config)
     if any((args.print_launch, args.processes, args.machines, args.host)):
         return _print_launch(args, config)
     is_main = os.environ.get("RANK", "0") == "0"
     trained = train(config, command=args.command, quiet=not is_main)
-    if is_main and args.json:
-        print_json(trained.to_json())
-    elif is_main:
-        print_table(["adapter", "value"], [[name, value] for name, value in trained.to_json().items()])
+    if is_main:
+        print_rows(args, trained.to_json(), ["adapter", "value"], trained.to_json().items())
         _note_next(args, config, trained)
     return 0
 
@@ -130,18 +127,16 @@ def _print_launch(args: argparse.Namespace, config: TrainConfig) -> int:
     _, words = own.parse_known_args(args.command[2:])  # what was typed behind `steadyscore train`, without these flags
     words = [word for word in words if word != "--json"]  # of this printing, not of the run
     command = launch_command(args.print_launch, words, args.processes, args.machines or 1, args.host)
-    if args.json:
-        print_json({"command": command})
-    else:
-        print(command)
+    print_json({"command": command}) if args.json else print(command)
     return 0
 
 
 # -- what a run would cost
 
 
-def dry_run(config: TrainConfig, as_json: bool, processes: int = 1) -> int:
+def dry_run(args: argparse.Namespace, config: TrainConfig) -> int:
     """Print the cost of a run after all that it would refuse; with rates measured now where none are remembered."""
+    processes = args.processes or 1
     data = checked_data(config, processes)
     cost = estimate(data, processes)
     if not (unknown := _obstacle(config, processes)):
@@ -149,10 +144,8 @@ def dry_run(config: TrainConfig, as_json: bool, processes: int = 1) -> int:
             from ..training.loop import rehearse
 
             cost = rehearse(data, cost)
-    if as_json:
-        print_json(asdict(cost) | ({"unknown": unknown} if cost.seconds is None else {}))
-    else:
-        print_table(["estimate", "value"], _cost_rows(cost, unknown).items())
+    value = asdict(cost) | ({"unknown": unknown} if cost.seconds is None else {})
+    print_rows(args, value, ["estimate", "value"], _cost_rows(cost, unknown).items())
     return 0
 
 

@@ -20,7 +20,7 @@ from ..machine.disk import atomic_folder, is_there
 from ..machine.extras import PAGE, check_installed
 from ..report.templating import render
 from ..terms import Collection, JsonObject
-from ..training.plan import resolve_plan
+from ..training.recipe import resolve_plan
 from .artifacts import ARTIFACTS
 from .jobs import Scoring, TrainingJob, jobs_of, requests_of, scoring_of
 from .layout import Filled, fill

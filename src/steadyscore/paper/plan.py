@@ -21,8 +21,7 @@ from ..models.embedded import base_address_mistake, fetch_command
 from ..scoring.estimate import is_hosted, speeds
 from ..tasks import TASKS, reader_kind
 from ..terms import Collection
-from ..training.plan import make_schedule, resolve_plan
-from ..training.recipe import TrainConfig
+from ..training.recipe import TrainConfig, make_schedule, resolve_plan
 from ..window.prompt import CHARS_PER_TOKEN
 from .data import shape_of, shape_of_collection
 from .jobs import Job, TrainingJob, jobs_of, requests_of, trainings_of

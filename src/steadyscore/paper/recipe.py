@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..measures.intervals import Scheme
 from ..measures.views import ScoreView
-from ..studies.width_conditions import Condition
+from ..studies.width import Condition
 from ..terms import Markers, Partition, Perturbation, Placeholder, Readout, Ties
 from .names import SEEDS
 

@@ -31,15 +31,14 @@ from ..scoring.parts import Share, score_share
 from ..scoring.perturbation import noise_floor, score_perturbed
 from ..scoring.score import cut_instances, score_collection
 from ..scoring.scorer import PoolScorer, Settings
-from ..studies.width_conditions import under_condition
+from ..studies.width import under_condition
 from ..training.check import make_config
 from ..training.checkpoints import copy_adapter
+from ..training.held_out import copy_selected, read_points, select
 from ..training.labelling import LabelConfig, LabelWork, label
-from ..training.launcher import Launch, launch_command
 from ..training.objectives import OBJECTIVES, PAPER_RAMP
 from ..training.recipe import TrainConfig, for_objective, read_recipe, to_json
-from ..training.select import copy_selected, read_points, select
-from ..training.train import train
+from ..training.train import Launch, launch_command, train
 from .data import Content, open_data
 from .jobs import ANY_OF, Job, Need, Scoring, TrainingJob, with_kind
 from .scale import Choices, width_at

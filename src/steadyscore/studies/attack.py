@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from ..audits.audit import open_sources, stored_threshold, working_folder
+from ..audits.audit import ScorerInput, name_scorers, open_sources, stored_threshold, working_folder
 from ..audits.estimate import AuditEstimates, estimate_audit
 from ..collection import Data
 from ..engines import EngineOptions
@@ -51,18 +51,19 @@ def attack(
     >>> print(steadyscore.attack("synthetic:companion", "passages", queries=6, pool=8, match_retention=0.3))
     """
     how, names = attack_config(config or AuditConfig(), **settings), choose_attacks(attacks)
-    opened = open_one(scorer, data, how, options, "an attack")
-    by = match_threshold(how.threshold, opened.source.collection.name, ScoreView())
-    if not any(not_relevant(instance) for instance in cut_instances(opened.source.instances(), how.cut)):
+    place = None if out is None else parse_place(out)
+    given = ScorerInput(name_scorers(scorer), [data], how, options or EngineOptions(), place, quiet, command)
+    source = open_one(given, "an attack")
+    by = match_threshold(how.threshold, source.collection.name, ScoreView())
+    if not any(not_relevant(instance) for instance in cut_instances(source.instances(), how.cut)):
         raise InputError(NOBODY_ATTACKS)
 
     def variants(plain: PoolScorer) -> dict[str, Variant]:
-        sources = attacked_sources(opened.source, names, wording_of(plain.task, plain.settings), how.cut, how.seed)
-        return {place: Variant(plain, source, may_fail=place != CLEAN) for place, source in sources.items()}
+        sources = attacked_sources(source, names, wording_of(plain.task, plain.settings), how.cut, how.seed)
+        return {place: Variant(plain, attacked, may_fail=place != CLEAN) for place, attacked in sources.items()}
 
-    place = None if out is None else parse_place(out)
     with working_folder(place) as folder:
-        for variant, run in run_variants(opened, variants, how, folder, options, quiet=quiet, command=command):
+        for variant, run in run_variants(given, source, variants, folder):
             if variant == CLEAN:
                 run.update_record(threshold=stored_threshold(by))
         result = load_attack(folder, attacks=names)

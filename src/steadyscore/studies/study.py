@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from ..audits.audit import name_scorers, open_backend, open_sources
-from ..collection import Data, Source
-from ..engines import EngineOptions, Recording
+from ..audits.audit import ScorerInput, open_backend
+from ..collection import Source
+from ..engines import Recording
 from ..errors import InputError
 from ..machine.places import Place
 from ..machine.progress import bar
 from ..runs.folder import Run
-from ..scoring.config import AuditConfig, check_use, in_precision_of, scorer_for
-from ..scoring.score import check_query_ids, score_collection
+from ..scoring.config import in_precision_of, scorer_for
+from ..scoring.score import score_collection
 from ..scoring.scorer import PoolScorer
 
 Name = TypeVar("Name", bound=str)
-
-
-class Opened(NamedTuple):
-    """The scorer of a study, which is not loaded yet, and its collection."""
-
-    name: str
-    scorer: Any
-    """An address, or an object of Python."""
-    source: Source
 
 
 class Variant(NamedTuple):
@@ -38,32 +29,27 @@ class Variant(NamedTuple):
     """Whether the study goes on where no query could be scored."""
 
 
-def open_one(scorer: Any, data: Data, config: AuditConfig, options: EngineOptions | None, study: str) -> Opened:
-    """The scorer and the collection of a study that takes one of each; what is wrong with them is said at once."""
-    (name, one), *others = name_scorers(scorer).items()
-    if others:
-        raise InputError(f"{study} takes one scorer at a time, and {len(others) + 1} were given.")
-    (source,) = open_sources({name: one}, [data], config)
-    check_query_ids([source], config.cut)
-    check_use({name: one}, config, options)
-    return Opened(name, one, source)
+def open_one(given: ScorerInput, study: str) -> Source:
+    """The collection of a study that takes one, and one scorer; what is wrong with them is said at once."""
+    if len(given.scorers) > 1:
+        raise InputError(f"{study} takes one scorer at a time, and {len(given.scorers)} were given.")
+    (source,) = given.open_sources()
+    return source
 
 
 def run_variants(
-    opened: Opened, variants: Callable[[PoolScorer], Mapping[Name, Variant]], config: AuditConfig, folder: Place,
-    options: EngineOptions | None = None, *, quiet: bool = False, command: Sequence[str] = (),
-) -> Iterator[tuple[Name, Run]]:  # fmt: skip
+    given: ScorerInput, source: Source, variants: Callable[[PoolScorer], Mapping[Name, Variant]], folder: Place
+) -> Iterator[tuple[Name, Run]]:
     """Load the scorer and score what `variants` makes of it, each into the folder of its name; every run when it is complete."""
+    ((name, scorer),) = given.scorers.items()
     before = sorted(folder.glob("*")) if isinstance(folder, Path) else []
-    backend = open_backend(opened.name, opened.scorer, in_precision_of(before, opened.scorer, options or EngineOptions()))
+    backend = open_backend(name, scorer, in_precision_of(before, scorer, given.options))
     if isinstance(backend, Recording):
         raise InputError(
             f"{backend.name} holds scores and reads no text, so it scores no variant of one. Name what gave the scores; "
             "finished runs of a study are read with --runs."
         )
-    for name, (scorer, source, may_fail) in variants(scorer_for(backend, opened.source.collection, config)).items():
-        progress = bar(f"{opened.name} on {source.collection.name}, {name}", quiet)
-        yield (
-            name,
-            score_collection(scorer, source, folder / name, config, command=list(command), progress=progress, may_fail=may_fail),
-        )
+    for variant, (served, shown, may_fail) in variants(scorer_for(backend, source.collection, given.config)).items():
+        progress, place = bar(f"{name} on {shown.collection.name}, {variant}", given.quiet), folder / variant
+        how, command = given.config, list(given.command)
+        yield variant, score_collection(served, shown, place, how, command=command, progress=progress, may_fail=may_fail)

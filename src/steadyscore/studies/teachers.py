@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -53,15 +53,11 @@ class TeacherStudy(Printed):
         return asdict(self)
 
     def tables(self) -> list[Table]:
-        rows = [
-            [t.labels, t.student, t.silver_beta, t.silver_beta_scale_free, t.label_quality, t.student_quality]
-            for t in self.teachers
-        ]
         notes = [
             f"correlation of {pair} over {len(self.teachers)} teachers: {'not defined' if value is None else f'{value:+.3f}'}"
             for pair, value in self.correlations.items()
         ]
-        return [table_of(HEADER, rows, notes=notes)]
+        return [table_of(HEADER, [astuple(teacher) for teacher in self.teachers], notes=notes)]
 
     def __repr__(self) -> str:
         return short_repr(self, f"of {len(self.teachers)} teachers by {self.measure}")

@@ -46,9 +46,6 @@ class VarianceRow:
     """ψ(p) of the relevant candidates alone; None where none stood in a slot."""
     gold_slot_rms: float | None
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
     def row(self) -> Row:
         """The row of the table."""
         shares = [self.slot_share, self.window_share, self.companion_share]
@@ -66,7 +63,7 @@ class VarianceStudy(Printed):
 
     def to_json(self) -> dict[str, object]:
         """As `steadyscore study variance --json` prints it."""
-        return {"estimator": self.estimator, "runs": [row.to_json() for row in self.rows]}
+        return {"estimator": self.estimator, "runs": [asdict(row) for row in self.rows]}
 
     def tables(self) -> list[Table]:
         return [Table(COLUMNS, tuple(row.row() for row in self.rows), corner="collection", key="collection")]

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..machine.disk import atomic, atomic_folder, explaining_os_errors, read_json, remove_folder, remove_leftovers, write_json
 from ..models.adapter import FILES, WEIGHTS, load_tensors
-from ..models.card import Card, write_card
+from ..models.card import Card, HeldOutPoint, write_card
 from ..runs.requests import check_same_command
 from ..terms import JsonObject
-from .held_out import HeldOut
 from .labels import label_contents
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def save(
     adapter: dict[str, Tensor],
     lora: Any,
     tensors: dict[str, Tensor],
-    history: Sequence[HeldOut],
+    history: Sequence[HeldOutPoint],
     keep: set[int],
 ) -> None:
     """Write a checkpoint, its card included, whole or not at all; then remove those that are not in `keep`."""
@@ -123,7 +122,7 @@ def save(
         remove_leftovers(root)
 
 
-def steps_to_keep(step: int, history: Sequence[HeldOut], on_disk: list[int], keep: int) -> set[int]:
+def steps_to_keep(step: int, history: Sequence[HeldOutPoint], on_disk: list[int], keep: int) -> set[int]:
     """The last `keep` steps, and as many trained ones with the best held-out quality; a tie goes to the earlier step."""
     last = sorted({*on_disk, step})[-keep:]
     best = sorted((e for e in history if e["step"] > 0), key=lambda e: (-e["quality"], e["step"]))[:keep]

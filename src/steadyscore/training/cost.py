@@ -13,8 +13,7 @@ from ..terms import Candidate, Instance
 from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .examples import Data
 from .held_out import window_counts
-from .plan import Plan
-from .recipe import TrainConfig
+from .recipe import Plan, TrainConfig
 
 RateSource = Literal["remembered", "measured"]
 """From earlier training steps on this machine, or from a few microbatches just now."""

@@ -20,8 +20,7 @@ from ..terms import Collection, Instance, Markers, Window
 from ..window.presentation import generator, permutation, permutations, windows
 from .labels import Label, first_orders, from_judgements, is_subset, labelled_data, read_labels, refuse_unlabelled, target
 from .objectives import inverse_propensity
-from .plan import Plan, Schedule, make_schedule, resolve_plan
-from .recipe import TrainConfig
+from .recipe import Plan, Schedule, TrainConfig, make_schedule, resolve_plan
 
 log = logging.getLogger("steadyscore")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -153,7 +153,6 @@ def label(
     quiet: bool = False,
     command: Sequence[str] = (),
     allow_scorer_change: bool = False,
-    say: Callable[[str], None] | None = None,
     on: str | Cluster | None = None,
     columns: Names = None,
     **settings: Unpack[LabelSettings],
@@ -180,10 +179,9 @@ def label(
     if beginning is not None and _is_same(beginning, place):
         raise InputError(f"{beginning} would be replaced by what is derived from it. Choose another --out.")
     work = LabelWork(scorer, data, place, how, shown, options, quiet, command, allow_scorer_change, beginning)
-    say = say or console.say
     if on is not None:
-        score_on(on, work, say)
-    return _label(work, source, say)
+        score_on(on, work, console.say)
+    return _label(work, source)
 
 
 def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -221,11 +219,11 @@ def _is_same(one: Place, other: Place) -> bool:
     return str(one).rstrip("/") == str(other).rstrip("/")
 
 
-def _label(work: LabelWork, source: Source, say: Callable[[str], None]) -> Labelled:
+def _label(work: LabelWork, source: Source) -> Labelled:
     is_derived = work.start is not None or work.teacher == "judgements"
     if is_derived and is_there(work.out / RECORD_FILE):
         raise InputError(f"{work.out!s} holds a run, whose labels would be replaced by others. Choose another --out.")
-    labels, failed = (_derive(work, source, say), []) if is_derived else _score(work, source, say)
+    labels, failed = (_derive(work, source), []) if is_derived else _score(work, source)
     changed, unmatched = _change(labels, work)
     if is_derived or changed is not labels:
         write_labels(work.out, changed, _record(work, changed))
@@ -241,7 +239,7 @@ def _record(work: LabelWork, labels: Sequence[Label]) -> JsonObject:
     return asked | {"recalibrated_to": config.recalibrate_to, "seed": config.seed, "command": list(work.command)}
 
 
-def _score(work: LabelWork, source: Source, say: Callable[[str], None]) -> tuple[list[Label], list[Failure]]:
+def _score(work: LabelWork, source: Source) -> tuple[list[Label], list[Failure]]:
     """Labels, and the queries that the teacher failed on."""
     collection, shown = source.collection, orders_of(work.config, work.shown)
     scorer = open_scorer(work.teacher, collection, shown, in_precision_of([work.out], work.teacher, work.options))
@@ -257,11 +255,11 @@ def _score(work: LabelWork, source: Source, say: Callable[[str], None]) -> tuple
     )
     record = Run.open(work.out).record
     for remark in start_remarks(record):
-        say(f"{scorer.name}: {remark}")
+        console.say(f"{scorer.name}: {remark}")
     return labels, record.failed
 
 
-def _derive(work: LabelWork, source: Source, say: Callable[[str], None]) -> list[Label]:
+def _derive(work: LabelWork, source: Source) -> list[Label]:
     """Labels from other labels, or from judgements."""
     cut = cut_instances(source.instances(), work.shown.cut)
     if work.start is not None:
@@ -273,7 +271,7 @@ def _derive(work: LabelWork, source: Source, say: Callable[[str], None]) -> list
         raise InputError(f"no query of {source.name} has a judged candidate. Name a scorer to label with: --scorer ADDRESS.")
     if unjudged := [query_id for query_id, label in by_query.items() if label is None]:
         share = f"{len(unjudged)} of {len(by_query)} queries"
-        say(f"{share} have no judged candidate and get no label: {', '.join(unjudged[:10])}.")
+        console.say(f"{share} have no judged candidate and get no label: {', '.join(unjudged[:10])}.")
     return labels
 
 

@@ -300,7 +300,8 @@ def _stored_orders(folder: Place) -> int:
 def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[str, float | None]:
     """Silver quality, nDCG@k of the order-averaged and the single-order label against judgements, and silver-beta (§F)."""
     by_id = {label.query_id: label for label in labels}
-    quality: dict[str, list[float]] = {"averaged": [], "single": []}
+    qualities: list[np.ndarray] = []
+    """(2,) for every judged query."""
     for instance in open_collection(source).instances():
         label, ideal = by_id.get(instance.id), ideal_gains(instance)
         if label is None or ideal is None:
@@ -308,9 +309,8 @@ def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[st
         relevance = instance.relevance(label.candidate_ids)
         relevance = np.full(len(label.candidate_ids), np.nan) if relevance is None else relevance
         both = np.stack([target(label), target(label, 1)])
-        averaged, single = ndcg(both, np.array(relevance, float), k, judged_gains=ideal)
-        quality["averaged"].append(averaged)
-        quality["single"].append(single)
+        qualities.append(ndcg(both, np.array(relevance, float), k, judged_gains=ideal))
+    averaged, single = (float(np.mean(column)) for column in zip(*qualities, strict=True)) if qualities else (None, None)
     beta = silver_beta([label.vectors for label in labels])
     values = np.concatenate([target(label) for label in labels])
     return {
@@ -319,8 +319,8 @@ def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[st
         "teacher_orders": min(len(label.vectors) for label in labels),
         "mean": float(values.mean()),
         "sd": float(values.std()),
-        f"ndcg@{k}": float(np.mean(quality["averaged"])) if quality["averaged"] else None,
-        f"ndcg@{k} of one order": float(np.mean(quality["single"])) if quality["single"] else None,
+        f"ndcg@{k}": averaged,
+        f"ndcg@{k} of one order": single,
         "silver_beta": unless_nan(beta.beta),
         "silver_beta_scale_free": unless_nan(beta.scale_free),
     }

@@ -11,9 +11,9 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NoReturn, cast
 
 import torch
 from accelerate import Accelerator
@@ -28,15 +28,13 @@ from ..runs.versions import versions
 from ..scoring.config import AuditConfig
 from ..scoring.score import score_query
 from ..scoring.scorer import Scorer
-from ..terms import JsonObject
 from ..window.presentation import windows
 from . import checkpoints
 from .checkpoints import TrainRecord
 from .cost import TrainingEstimate, with_rates
 from .examples import Data, step_indices
 from .held_out import HeldOut, card_curve, evaluate, has_collapsed, window_counts
-from .plan import Schedule
-from .recipe import TrainConfig, to_json
+from .recipe import to_json
 from .record import Log, fingerprint, new_card
 from .step import Loop, Slots
 from .student import add_lora, make_accelerator, open_base
@@ -51,19 +49,18 @@ def train_adapter(data: Data, *, command: Sequence[str] = (), quiet: bool = Fals
     config = data.plan.config
     accelerator = make_accelerator(config)
     hidden = quiet or not accelerator.is_main_process
-    opened = _open(data, accelerator, hidden)
-    out = Path(config.out)
+    scorer = _open_scorer(data, accelerator, hidden)
+    card, out = new_card(data, scorer), Path(config.out)
     with lock_folder(out) if accelerator.is_main_process else nullcontext():
-        record = checkpoints.begin(
-            out,
-            TrainRecord("training", opened.fingerprint, to_json(config), opened.card.weight, list(command), versions()),
-        )
+        known = fingerprint(data.plan, card)
+        record = TrainRecord("training", known, to_json(config), card.weight, list(command), versions())
+        record = checkpoints.begin(out, record)
         last = checkpoints.latest(out)
         _check_shared(out, record.status, last, accelerator)
         _refuse_collapsed(record)
         if record.status == "complete":
             return read_card(out)
-        run = _open_run(opened, record, last, hidden)
+        run = Run(_open_loop(data, accelerator, scorer, last), card, record, hidden, last)
         try:
             run.train()
         except WindowTooLong as excess:  # of a held-out pool, or of other markers than the first view's
@@ -81,14 +78,14 @@ def rehearse(data: Data, cost: TrainingEstimate) -> TrainingEstimate:
     data = replace(data, plan=replace(data.plan, config=replace(data.plan.config, trackers=())))
     config = data.plan.config
     accelerator = make_accelerator(config)
-    opened = _open(data, accelerator, hidden=True)
-    _refuse_collapsed(checkpoints.read_record(Path(config.out), opened.fingerprint))
-    loop, _ = _open_loop(opened, None)
+    scorer = _open_scorer(data, accelerator, hidden=True)
+    _refuse_collapsed(checkpoints.read_record(Path(config.out), fingerprint(data.plan, new_card(data, scorer))))
+    loop = _open_loop(data, accelerator, scorer)
     if cost.seconds is not None:
         return cost
     chosen = step_indices(0, config.batch, len(data.examples), config.seed)
     timings: list[float] = []
-    opened.engine.model.train()
+    loop.engine.model.train()
     for number in range(min(MICROBATCHES, config.batch // config.microbatch)):
         if sum(timings) >= SECONDS:
             break
@@ -100,34 +97,23 @@ def rehearse(data: Data, cost: TrainingEstimate) -> TrainingEstimate:
     rate = trained * cost.tokens / (cost.steps * config.batch) / sum(after_first)
     evaluated = math.nan
     if data.held_out:
-        opened.engine.model.eval()
+        loop.engine.model.eval()
         began = time.monotonic()
         evaluate_once = AuditConfig(permutations=config.held_out_permutations, seed=config.seed)
-        score_query(loop.judge(opened.engine), data.held_out[0], evaluate_once)
+        score_query(loop.judge(), data.held_out[0], evaluate_once)
         queries = cost.evaluations * len(data.held_out)
         evaluated = cost.evaluated_tokens / queries / (time.monotonic() - began)
     return with_rates(cost, rate, evaluated, "measured")
 
 
-class Opened(NamedTuple):
-    """A base that is about to be trained, and what will be said of the run."""
-
-    data: Data
-    accelerator: Accelerator
-    engine: TransformersEngine
-    scorer: Scorer
-    card: Card
-    fingerprint: JsonObject
-
-
-def _open(data: Data, accelerator: Accelerator, hidden: bool) -> Opened:
+def _open_scorer(data: Data, accelerator: Accelerator, hidden: bool) -> Scorer:
+    """The base that is about to be trained, as it shows and reads windows."""
     config = data.plan.config
     with job(f"loading {config.base}", unit="", hidden=hidden, at_once=True):
         engine = open_base(config, accelerator)
     scorer = Scorer(engine, data.plan.task, data.plan.settings)
     _refuse_long_windows(data, scorer)
-    card = new_card(data, scorer)
-    return Opened(data, accelerator, engine, scorer, card, fingerprint(data.plan, card))
+    return scorer
 
 
 def _refuse_collapsed(record: TrainRecord | None) -> None:
@@ -151,9 +137,9 @@ def _refuse_long_windows(data: Data, scorer: Scorer) -> None:
         raise InputError(f"{too_long[0].fact}; {len(too_long):,} of {len(shown):,} windows are too long. {too_long[0].remedy}.")
 
 
-def _open_loop(opened: Opened, last: Path | None) -> tuple[Loop, Any]:
-    """What the steps share, and the optimizer: at the last checkpoint, or before the first step."""
-    data, accelerator, engine = opened.data, opened.accelerator, opened.engine
+def _open_loop(data: Data, accelerator: Accelerator, scorer: Scorer, last: Path | None = None) -> Loop:
+    """What the steps share: with the weights of the last checkpoint, or before the first step."""
+    engine = cast(TransformersEngine, scorer.backend)
     student = add_lora(engine, data.plan, last)
     trainable = (p for p in student.parameters() if p.requires_grad)
     optimizer = torch.optim.AdamW(trainable, lr=data.plan.config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
@@ -161,57 +147,35 @@ def _open_loop(opened: Opened, last: Path | None) -> tuple[Loop, Any]:
     named = {name.split("model.", 1)[1]: p for name, p in accelerator.unwrap_model(module).named_parameters() if p.requires_grad}
     has_average = data.plan.objective.second == "average"
     ema = {name: p.detach().clone() for name, p in named.items()} if has_average else None
-    return Loop(data.plan, data, opened.scorer, module, student, named, ema, accelerator), optimizer
+    return Loop(data, accelerator, scorer, student, module, optimizer, named, ema)
 
 
-def _open_run(opened: Opened, record: TrainRecord, last: Path | None, hidden: bool) -> Run:
-    """The run at its last checkpoint, or before its first step."""
-    loop, optimizer = _open_loop(opened, last)
-    step, history = 0, list[HeldOut]()
-    if last is not None:
-        state = json.loads((last / "state.json").read_text())
-        step, history = state["step"], state["history"]
-        checkpoints.restore_optimizer(last, optimizer.optimizer, loop.named, loop.ema)
-    log = Log(Path(loop.plan.config.out), opened.accelerator, opened.data, step)
-    return Run(loop, opened.engine, opened.data.schedule, optimizer, opened.card, record, log, step, history, hidden)
-
-
-@dataclass(slots=True)
 class Run:
-    """A run at one of its steps."""
+    """A run at one of its steps: that of its last checkpoint, or before the first."""
 
-    loop: Loop
-    engine: TransformersEngine
-    schedule: Schedule
-    optimizer: Any
-    card: Card
-    record: TrainRecord
-    log: Log
-    step: int
-    history: list[HeldOut]
-    hidden: bool
-
-    @property
-    def config(self) -> TrainConfig:
-        return self.loop.plan.config
-
-    @property
-    def out(self) -> Path:
-        return Path(self.config.out)
+    def __init__(self, loop: Loop, card: Card, record: TrainRecord, hidden: bool, last: Path | None):
+        self.loop, self.card, self.record, self.hidden = loop, card, record, hidden
+        self.config, self.out, self.steps = loop.plan.config, Path(loop.plan.config.out), loop.data.schedule.steps
+        self.step, self.history = 0, list[HeldOut]()
+        if last is not None:
+            state = json.loads((last / "state.json").read_text())
+            self.step, self.history = state["step"], state["history"]
+            checkpoints.restore_optimizer(last, loop.optimizer.optimizer, loop.named, loop.ema)
+        self.log = Log(self.out, loop.accelerator, loop.data, self.step)
 
     def train(self) -> None:
         """Take the steps that are left, with evaluations and checkpoints between them, and write the adapter."""
         if has_collapsed(self.history):  # killed before the status was written
             self._stop_collapsed()
-        config, steps, held_out = self.config, self.schedule.steps, bool(self.loop.data.held_out)
-        self.engine.model.train()
+        config, steps, held_out = self.config, self.steps, bool(self.loop.data.held_out)
+        self.loop.engine.model.train()
         if held_out and not self.history:
             self._evaluate()
         what = f"training {config.base} with {config.objective}"
         with job(what, steps, "step", initial=self.step, hidden=self.hidden, at_once=True) as work:
             while self.step < steps:
                 began = time.monotonic()
-                row = self.loop.step(self.step, self.schedule, self.optimizer)
+                row = self.loop.step(self.step)
                 self.step += 1
                 self.log.write(row, time.monotonic() - began)
                 work.advance(remark=f"loss {row['loss']:.4f}")
@@ -229,22 +193,21 @@ class Run:
 
     def _evaluate(self) -> None:
         config, data, began = self.config, self.loop.data, time.monotonic()
-        self.engine.model.eval()
+        self.loop.engine.model.eval()
         count = sum(window_counts(data.plan, data.held_out))
-        what = f"evaluation at step {self.step} of {self.schedule.steps}"
+        what = f"evaluation at step {self.step} of {self.steps}"
         with job(what, count, "window", hidden=self.hidden, at_once=True) as work:
-            judge = self.loop.judge(self.engine, work.advance)
-            values = evaluate(judge, data.held_out, config.held_out_permutations, config.seed)
+            judge = self.loop.judge(work.advance)
+            self.history.append(evaluate(judge, data.held_out, config.held_out_permutations, config.seed, self.step))
         self.log.evaluated(time.monotonic() - began)
-        self.history.append({"step": self.step, **values})
-        self.engine.model.train()
+        self.loop.engine.model.train()
         if self.loop.accelerator.is_main_process:
             write_json(self.out / "evaluations.json", self.history)
 
     def _keep_checkpoint(self) -> None:
         student, loop = self.loop.student, self.loop
         adapter = {name: checkpoints.gather(tensor) for name, tensor in get_peft_model_state_dict(student).items()}
-        tensors = checkpoints.optimizer_tensors(self.optimizer.optimizer, loop.named, loop.ema)
+        tensors = checkpoints.optimizer_tensors(loop.optimizer.optimizer, loop.named, loop.ema)
         if loop.accelerator.is_main_process:
             keep = checkpoints.steps_to_keep(self.step, self.history, checkpoints.steps_on_disk(self.out), self.config.keep)
             now = replace(self.card, steps=self.step, held_out=card_curve(self.history))

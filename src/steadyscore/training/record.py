@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 from accelerate import Accelerator
 
@@ -17,14 +18,13 @@ from ..models.adapter import WEIGHTS, card_for_base
 from ..models.card import Card, CardData, TrainedSettings, base_of
 from ..runs.versions import versions
 from ..scoring.estimate import remember_speed
-from ..scoring.scorer import Scorer, Settings
+from ..scoring.scorer import Scorer
 from ..terms import JsonObject
 from .cost import TrainingEstimate, estimate, rate_name
 from .examples import Data
 from .labels import label_contents, labels_identity
 from .objectives import DROPOUT
-from .plan import Plan
-from .recipe import to_json
+from .recipe import Plan, to_json
 from .step import StepRow
 from .student import stacked_experts
 
@@ -109,7 +109,7 @@ def new_card(data: Data, scorer: Scorer) -> Card:
         shuffle=plan.shuffle,
         views=plan.views,
         widths=list(plan.widths),
-        settings=_trained_settings(scorer.settings),
+        settings=cast(TrainedSettings, {name: getattr(scorer.settings, name) for name in TrainedSettings.__annotations__}),
         prompt_hash=scorer.prompt_hash,
         grade_tokens=list(scorer.prompt(first.instance, first.window).grade_tokens),  # type: ignore[union-attr]
         data=CardData(data.collection.name, data.queries, open_collection(config.data).digest, len(data.examples)),
@@ -151,15 +151,3 @@ def fingerprint(plan: Plan, card: Card) -> JsonObject:
     held_out = {"held_out_data": open_collection(config.held_out_data).digest} if config.held_out_data else {}
     initial = {"initial": sha256(Path(config.initial) / WEIGHTS)[:16]} if config.initial else {}
     return settings | sources | held_out | initial
-
-
-def _trained_settings(settings: Settings) -> TrainedSettings:
-    return TrainedSettings(
-        width=settings.width,
-        chars=settings.chars,
-        partition=settings.partition,
-        markers=settings.markers,
-        placeholder=settings.placeholder,
-        prompt=settings.prompt,
-        instruction=settings.instruction,
-    )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from ..window.presentation import generator
 from ..window.readout import SlotLogits
 from .examples import Data, Example, View, step_indices, views
 from .objectives import Seen, grade_cross_entropy, order_variance, preference
-from .plan import Plan, Schedule
+from .recipe import Plan
 
 PER_PASS = 8
 """Prompts that an evaluation reads at once."""
@@ -90,20 +90,32 @@ class StepRow(TypedDict):
 class Loop:
     """What the steps of a run share."""
 
-    plan: Plan
     data: Data
-    scorer: Scorer
-    module: Any
-    student: PeftModel
-    named: dict[str, torch.Tensor]
-    ema: dict[str, torch.Tensor] | None
     accelerator: Accelerator
+    scorer: Scorer
+    """The base as it shows and reads windows."""
+    student: PeftModel
+    module: Any
+    """The student as Accelerate wrapped it."""
+    optimizer: Any
+    named: dict[str, torch.Tensor]
+    """What is trained."""
+    ema: dict[str, torch.Tensor] | None
+    """Its running average, where the objective reads it."""
 
-    def step(self, step: int, schedule: Schedule, optimizer: Any) -> StepRow:
+    @property
+    def plan(self) -> Plan:
+        return self.data.plan
+
+    @property
+    def engine(self) -> TransformersEngine:
+        return cast(TransformersEngine, self.scorer.backend)
+
+    def step(self, step: int) -> StepRow:
         """Forward and backward over the step's windows, then one update. Returns the log row, the same on every process."""
         config, accelerator, began = self.plan.config, self.accelerator, time.monotonic()
-        weight, rate = schedule.weight_at(step), schedule.rate_at(step)
-        for group in optimizer.param_groups:
+        weight, rate = self.data.schedule.weight_at(step), self.data.schedule.rate_at(step)
+        for group in self.optimizer.param_groups:
             group["lr"] = rate
         chosen = step_indices(step, config.batch, len(self.data.examples), config.seed)
         passes = [chosen[i : i + config.microbatch] for i in range(0, len(chosen), config.microbatch)]
@@ -123,8 +135,8 @@ class Loop:
                 f"the gradient of step {step} is {norm}. The last checkpoint is kept; "
                 "lower --learning-rate or look at the step's windows."
             )
-        optimizer.step()
-        optimizer.zero_grad()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
         trim_memory()
         if self.ema is not None:
             for name, p in self.named.items():
@@ -144,9 +156,9 @@ class Loop:
             "tokens_per_second": round(tokens / seconds, 1),
         }
 
-    def judge(self, engine: TransformersEngine, advance: Callable[[int], None] = lambda windows: None) -> Scorer:
+    def judge(self, advance: Callable[[int], None] = lambda windows: None) -> Scorer:
         """The student as a scorer, for held-out evaluation."""
-        return Scorer(TrainedEngine(engine, self.module, advance), self.scorer.task, self.scorer.settings)
+        return Scorer(TrainedEngine(self.engine, self.module, advance), self.scorer.task, self.scorer.settings)
 
     def learn(self, step: int, number: int, chosen: list[tuple[int, int]], weight: float) -> torch.Tensor:
         """Forward and backward over one microbatch; its gradients are added up, its sums for the log returned."""

@@ -1,15 +1,17 @@
-"""Train an adapter: the public function behind `steadyscore train`."""
+"""Train an adapter: the public function behind `steadyscore train`, and the command that starts it on several processes."""
 
 from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 from ..collection import Data, Names, keep_as_file
+from ..errors import InputError
 from ..machine.extras import TRAINING, check_installed
 from ..machine.names import short_repr
 from ..machine.progress import job
@@ -23,6 +25,11 @@ log = logging.getLogger("steadyscore")
 
 Recipe = TrainConfig | Mapping[str, Any] | str | Path
 """A training run: the value itself, its fields by name, the name of a shipped recipe, or a YAML file."""
+
+Launch = Literal["ddp", "fsdp"]
+"""The whole model in every process, or its weights sharded over them."""
+CONFIGURATIONS = Path(__file__).parent / "launch"
+PORT = 29500
 
 
 class TrainSettings(TypedDict, total=False):
@@ -155,3 +162,27 @@ def _remark_left_out(values: Mapping[str, Any], objective: str) -> None:
     usual = TrainConfig()
     if told := [f"{name} {value}" for name, value in values.items() if value != getattr(usual, name)]:
         log.warning("%s leaves out what was chosen for the recipe's objective: %s.", objective, ", ".join(told))
+
+
+# -- on several processes
+
+
+def launch_command(kind: Launch, words: Sequence[str], processes: int, machines: int = 1, host: str | None = None) -> str:
+    """One shell command, the same on every machine, that runs `steadyscore train WORDS` on `processes` in all.
+
+    Several machines meet at `host`, the name or address of one of them.
+    """
+    mistakes = []
+    if processes % machines:
+        mistakes.append(f"{processes} processes do not divide among {machines} machines; give a multiple of {machines}")
+    if machines > 1 and host is None:
+        mistakes.append("several machines meet at one of them; name it with --host")
+    if mistakes:
+        raise InputError(mistakes)
+    command = ["accelerate", "launch", "--config_file", str(CONFIGURATIONS / f"{kind}.yaml"), "--num_processes", str(processes)]
+    if machines > 1:  # by c10d the machines number themselves, so that none needs a command of its own
+        meeting = ["--main_process_ip", str(host), "--main_process_port", str(PORT)]
+        command += ["--num_machines", str(machines), "--rdzv_backend", "c10d", *meeting]
+    else:
+        command += ["--main_process_port", "0"]  # any free one
+    return shlex.join([*command, "-m", "steadyscore", "train", *words])

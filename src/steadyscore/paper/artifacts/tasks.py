@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...collection.catalogue import CATALOGUE
-from ...studies.width_conditions import Condition
+from ...studies.width import Condition
 from ..names import COLLECTIONS, QA, RERANKING, RESPONSES, SEEDS, TWELVE
 from ..recipe import Block, Fields, Line, Term, line, minus, minus_cell, panels
 from .common import SIX, bases, collections, estimate, measures, systems, table

@@ -1,29 +1,43 @@
-"""An adapter against its base: does it open, does it belong, and do merged weights give the same scores?"""
+"""What is done with a trained adapter: checked against its base, merged into it, given the cutoff that a server decides with."""
 
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..audits.audit import audit
+from ..audits.audits import load
+from ..collection import Data, Names
 from ..engines import Backend, EngineOptions
 from ..engines.kinds import open_local_model
-from ..errors import ModelError
+from ..errors import InputError, ModelError
 from ..machine.disk import atomic_folder, explaining_os_errors, make_folder, write_json
+from ..measures.threshold import KEPT, Threshold
 from ..models.adapter import adapter_identity, card_for_base, prompt_mistakes, read_weights, refuse_mismatches, refuse_pickles
-from ..models.card import MERGED, Card, describe_base, read_card, scorer_address
+from ..models.card import MERGED, Card, CardCutoff, adapter_address, describe_base, read_card, scorer_address, write_card
+from ..models.embedded import shipped_adapters
+from ..results.audit import Audit
+from ..runs.records import Fingerprint
+from ..scoring.config import AuditConfig
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS
 from ..terms import Candidate, Instance, JsonObject, Prompt
 from ..window.presentation import windows
 
+log = logging.getLogger("steadyscore")
+
 AGREEMENT = 1e-4
 """Largest difference of a score between merged and unmerged weights."""
+PERMUTATIONS = 3
+"""Orders under which the overlap that goes with a cutoff is measured, where no run is named."""
 
 
 def verify(folder: Path, base: str | None = None, allow_base_mismatch: bool = False) -> JsonObject:
@@ -111,3 +125,68 @@ def _probe_prompts(scorer: Scorer) -> list[Prompt]:
 def _probe_scores(scorer: Scorer) -> np.ndarray:
     instance = _probe_instance()
     return np.stack([scorer.score(instance, order) for order in ([0, 1, 2], [2, 0, 1])])
+
+
+# -- the cutoff
+
+
+def store_cutoff(
+    adapter: str | Path,
+    data: Data = None,
+    *,
+    run: str | Path | None = None,
+    columns: Names = None,
+    keep: float = KEPT,
+    quiet: bool = False,
+) -> CardCutoff:
+    """Fit the cutoff of an adapter to keep a share of the pool, and write it into its card and README.
+
+    data   what it is fitted on: the adapter scores it in first-stage order, and in three others for the overlap; or
+    run    an audit of the adapter, whose scores are used as they are
+    """
+    folder, by = Path(adapter), Threshold(retention=keep)
+    if folder.resolve() in (shipped.resolve() for shipped in shipped_adapters().values()):
+        raise InputError(f"{folder.name} is part of the package and keeps its card. Give a server another --cutoff instead.")
+    if (data is None) == (run is None):
+        raise InputError("a cutoff is fitted on data or on a run. Give one of them.")
+    card = read_card(folder)
+    if run is None:
+        config = AuditConfig(threshold=by, permutations=PERMUTATIONS)
+        audits = audit(adapter_address(card, folder), data, columns=columns, config=config, report=False, quiet=quiet)
+    else:
+        audits = load(run, threshold=by)
+    if len(audits) != 1:
+        raise InputError(f"{run} holds {len(audits)} runs. Name the one to fit the cutoff on.")
+    scored = audits[0]
+    asked = scored.record.fingerprint
+    if mistake := _mistake(asked, {**card.settings} | {"adapter": adapter_identity(folder, card)["sha256"]}):
+        raise InputError(f"{run} {mistake} Audit {adapter_address(card, folder)} itself, or give data.")
+    if asked.data is not None and asked.data.sha256 == card.data.sha256:
+        log.warning("the cutoff is fitted on what the adapter was trained on; other queries may keep another share.")
+    fitted = _card_cutoff(scored)
+    write_card(folder, replace(card, cutoff=fitted))
+    return fitted
+
+
+def _mistake(asked: Fingerprint, served: JsonObject) -> str | None:
+    """Why the scores of a run are not those that a server of the adapter gives."""
+    if asked.adapter is None or asked.adapter.get("sha256") != served["adapter"]:
+        return "was scored by another adapter."
+    differ = [f"{name} {was} and not {value}" for name, value in served.items() if (was := asked.keys.get(name, value)) != value]
+    changed = [*differ, *(f"mitigation {name}" for name in asked.mitigations)]
+    return f"was scored with {', '.join(changed)}." if changed else None
+
+
+def _card_cutoff(scored: Audit) -> CardCutoff:
+    cutoff = scored.measured.cutoff
+    if cutoff.value is None:
+        raise InputError(f"no cutoff can be fitted on {scored.collection}: {cutoff.how}.")
+    means = {name: scored.figures[name].value for name in ("overlap", "retention") if name in scored.figures}
+    return CardCutoff(
+        value=cutoff.value,
+        overlap=means.get("overlap"),
+        retention=means["retention"],
+        how=cutoff.how,
+        on=f"{cutoff.fitted_on} queries of {scored.collection}",
+        sha256="" if (data := scored.record.fingerprint.data) is None else data.sha256,
+    )
