@@ -15,7 +15,7 @@ from typing import Any
 
 from ..collection.files import KeyTwice, keys_once
 from ..errors import InputError
-from ..machine.unpacking import read_whole
+from ..machine.contents import read_whole
 from .pool import Steps, parse_path, value_behind
 from .questions import Choice, Noul, Question, State
 

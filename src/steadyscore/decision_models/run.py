@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import DamagedFile, InputError
-from ..machine.checksums import record_state
+from ..machine.contents import record_state
 from ..machine.disk import is_there, read_json, write_record
+from ..machine.extras import versions
 from ..machine.places import Place
 from ..runs.layout import DECISIONS_FILE
 from ..runs.requests import check_same_command
-from ..runs.versions import versions
 from ..terms import JsonObject
 from .cases import Case, read_case
 from .measures import Shown

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..machine.threads import wait_passively
+from ..machine.process import wait_passively
 from ..models.card import TrainedSettings
 from ..runs.records import Capabilities as Capabilities
 from ..runs.table import Scored

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InputError, ModelError
 from ..machine.disk import sha256
-from ..machine.threads import cores
+from ..machine.process import cores
 from ..models.embedded import EMBEDDED, is_present
 from ..models.weights import gguf_tokenizer
 from ..terms import JsonObject, Prompt

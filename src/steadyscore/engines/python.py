@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import InputError
 from ..machine.console import foreign_code
 from ..machine.disk import sha256
-from ..machine.stopping import STOPS
+from ..machine.process import STOPS
 from ..terms import JsonObject
 from . import Address, Backend, Capabilities, EngineOptions, Kind, Listing, Reranker, ScorerFailed
 

@@ -24,8 +24,8 @@ from typing import Any, Protocol
 
 from ..collection import Data, Source, open_collection
 from ..errors import DamagedFile, InputError, RunMismatch
+from ..machine.console import bar
 from ..machine.places import Place
-from ..machine.progress import bar
 from ..runs.folder import Run
 from ..runs.parts import WORKER
 from ..runs.records import Session, Start

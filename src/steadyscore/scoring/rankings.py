@@ -16,10 +16,10 @@ from typing import NamedTuple
 from ..collection import Data, Source, open_collection
 from ..engines import EngineOptions
 from ..errors import InputError
+from ..machine.console import bar
 from ..machine.disk import remove_tree
 from ..machine.places import Place as Folder
 from ..machine.places import parse_place
-from ..machine.progress import bar
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..runs.folder import Run
 from ..runs.table import Scored

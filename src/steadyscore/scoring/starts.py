@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from ..engines import Backend
 from ..errors import RunMismatch
+from ..machine.extras import versions
 from ..runs.folder import Run
 from ..runs.records import RunRecord, Start
-from ..runs.versions import versions
 from .canary import Canary
 
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}

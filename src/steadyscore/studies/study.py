@@ -10,8 +10,8 @@ from ..audits.audit import name_scorers, open_backend, open_sources
 from ..collection import Data, Source
 from ..engines import EngineOptions, Recording
 from ..errors import InputError
+from ..machine.console import bar
 from ..machine.places import Place
-from ..machine.progress import bar
 from ..runs.folder import Run
 from ..scoring.config import AuditConfig
 from ..scoring.opening import check_use, in_precision_of, scorer_for

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 from ..collection import Data, Names, keep_as_file
+from ..machine.console import job
 from ..machine.extras import TRAINING, check_installed
 from ..machine.names import short_repr
-from ..machine.progress import job
 from ..models.card import Card, adapter_address
 from ..terms import Markers, Placeholder, PromptStyle
 from .check import checked_data, make_config

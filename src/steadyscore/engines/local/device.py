@@ -14,7 +14,7 @@ from functools import cache
 from typing import TypeVar
 
 from ...errors import InputError
-from ...machine.threads import cores
+from ...machine.process import cores
 
 T = TypeVar("T")
 
