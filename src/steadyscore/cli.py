@@ -18,13 +18,12 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
 from .errors import SteadyscoreError
-from .machine.console import results_only, say
+from .machine.console import has_bar, results_only, say
 from .machine.credentials import redact
 from .machine.disk import name_addresses
 from .machine.extras import EXTRA, missing_extra
 from .machine.names import nearest
-from .machine.progress import has_bar
-from .machine.threads import wait_passively
+from .machine.process import wait_passively
 
 GROUPS: dict[str, dict[str, str]] = {
     "first steps": {

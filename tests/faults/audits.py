@@ -12,9 +12,9 @@ from typing import Any
 from steadyscore.collection import open_collection
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.python import open_object
+from steadyscore.machine.extras import versions
 from steadyscore.machine.places import Place
 from steadyscore.runs import folder
-from steadyscore.runs.versions import versions
 from steadyscore.scoring import parts
 from steadyscore.scoring.config import AuditConfig, scorer_for
 from steadyscore.scoring.score import score_collection

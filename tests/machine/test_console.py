@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steadyscore.cli import main
 from steadyscore.engines import http
-from steadyscore.machine import console, progress
+from steadyscore.machine import console
 from steadyscore.machine.console import harmless, one_line, say
 from steadyscore.results.render import to_text
 from steadyscore.results.table import table_of
@@ -103,8 +103,8 @@ def test_a_name_takes_one_line_of_a_table():
 def test_names_in_progress_are_harmless(monkeypatch, is_terminal):
     written = Terminal() if is_terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
-    monkeypatch.setattr(progress, "_lines", progress._Lines())
-    with progress.job(EVIL, 2, at_once=True) as work:
+    monkeypatch.setattr(console, "_lines", console._Lines())
+    with console.job(EVIL, 2, at_once=True) as work:
         work.advance(remark=EVIL)
     said = written.getvalue()
     assert "boom" in said

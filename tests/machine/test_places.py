@@ -9,7 +9,7 @@ import pytest
 
 from steadyscore.errors import InputError, MissingExtra, StorageError
 from steadyscore.machine import places
-from steadyscore.machine.checksums import parquet_state
+from steadyscore.machine.contents import parquet_state
 from steadyscore.machine.disk import (
     is_there,
     list_files,

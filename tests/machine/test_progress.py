@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.machine import console, progress
-from steadyscore.machine.progress import Job, bar, duration, innermost_jobs, job, progress_line
+from steadyscore.machine import console
+from steadyscore.machine.console import Job, bar, duration, innermost_jobs, job, progress_line
 
 
 class Written(io.StringIO):
@@ -40,11 +40,10 @@ def stderr(monkeypatch):
     """Not a terminal, and a minute that takes two hundredths of a second."""
     written = Written()
     # Its own name for `sys`: pytest changes the real stderr between a fixture and its test.
-    for module in (progress, console):
-        monkeypatch.setattr(module, "sys", types.SimpleNamespace(stderr=written, modules=sys.modules))
-    monkeypatch.setattr(progress, "INTERVAL", 0.02)
-    monkeypatch.setattr(progress, "FIRST", 0.01)
-    monkeypatch.setattr(progress, "_lines", progress._Lines())  # nobody else's jobs
+    monkeypatch.setattr(console, "sys", types.SimpleNamespace(stderr=written, modules=sys.modules))
+    monkeypatch.setattr(console, "INTERVAL", 0.02)
+    monkeypatch.setattr(console, "FIRST", 0.01)
+    monkeypatch.setattr(console, "_lines", console._Lines())  # nobody else's jobs
     return written
 
 
@@ -123,8 +122,8 @@ def test_an_iterator_that_is_left_early_ends_its_job(stderr):
 
 
 def test_short_work_says_nothing_and_long_work_that_is_announced_says_so_at_once(stderr, monkeypatch):
-    monkeypatch.setattr(progress, "FIRST", 600.0)
-    monkeypatch.setattr(progress, "INTERVAL", 600.0)
+    monkeypatch.setattr(console, "FIRST", 600.0)
+    monkeypatch.setattr(console, "INTERVAL", 600.0)
     assert list(bar("short")(range(3), 3)) == [0, 1, 2]
     assert stderr.getvalue() == ""
     with job("loading a base", unit="", at_once=True):
@@ -133,7 +132,7 @@ def test_short_work_says_nothing_and_long_work_that_is_announced_says_so_at_once
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_quiet_says_nothing(stderr, is_terminal, monkeypatch):
-    monkeypatch.setattr(progress, "FIRST", 0.0)
+    monkeypatch.setattr(console, "FIRST", 0.0)
     stderr.is_terminal = is_terminal
     for _ in bar("counted", quiet=True)(["one"], 1):
         assert not any(thread.name == "progress" for thread in threading.enumerate())
@@ -162,7 +161,7 @@ def test_a_notebook_has_a_bar_of_widgets_where_they_are_installed_and_else_that_
 
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    monkeypatch.setattr("steadyscore.machine.progress.find_spec", lambda name: has_widgets or None)
+    monkeypatch.setattr("steadyscore.machine.console.find_spec", lambda name: has_widgets or None)
     monkeypatch.setattr(tqdm.notebook, "tqdm", Bar)
     assert list(bar("in a notebook")(range(3), 3)) == [0, 1, 2]
     assert seen == ["in a notebook"] * has_widgets

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from steadyscore.machine import stopping
-from steadyscore.machine.stopping import STOPS, finishing
+from steadyscore.machine import process
+from steadyscore.machine.process import STOPS, finishing
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def test_the_block_ends_before_the_stop(number, capsys):
 
 
 def test_work_that_does_not_end_is_left_after_a_while(monkeypatch):
-    monkeypatch.setattr(stopping, "PATIENCE", 0.1)
+    monkeypatch.setattr(process, "PATIENCE", 0.1)
     done = []
 
     def hang():

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyscore.runs import compact
-from steadyscore.runs.compact import CompactQueries
-from steadyscore.runs.table import Scored
+from steadyscore.runs import table
+from steadyscore.runs.table import CompactQueries, Scored
 
 
 def query(seed: int, n: int, orders: int, optional: bool) -> Scored:
@@ -48,7 +47,7 @@ def assert_equal(first: Scored, second: Scored) -> None:
 def test_every_query_comes_back_exactly_in_order_by_iteration_and_by_place(shapes):
     queries = [query(seed, *shape) for seed, shape in enumerate(shapes)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compact, "BLOCK", 4)
+        patch.setattr(table, "BLOCK", 4)
         held = CompactQueries(queries)
     assert len(held) == len(queries)
     for found, expected in zip(held, queries, strict=True):
@@ -64,10 +63,10 @@ def test_a_place_beyond_the_end_is_an_index_error():
 
 
 def test_integers_and_grades_take_the_smallest_type_that_holds_them_exactly():
-    kinds = {values.dtype: kept.dtype for values in KEPT for kept in [compact._smallest(values)]}
+    kinds = {values.dtype: kept.dtype for values in KEPT for kept in [table._smallest(values)]}
     assert kinds == {np.dtype(np.int64): np.dtype(np.int16), np.dtype(np.float64): np.dtype(np.float32)}
-    assert compact._smallest(np.array([0.1])).dtype == np.float64
-    assert compact._smallest(np.array([1e300])).dtype == np.float64
+    assert table._smallest(np.array([0.1])).dtype == np.float64
+    assert table._smallest(np.array([1e300])).dtype == np.float64
 
 
 KEPT = (np.array([0, 300]), np.array([np.float32(0.1), np.nan], float))

@@ -16,7 +16,7 @@ import pytest
 
 from steadyscore.cli import main
 from steadyscore.errors import DamagedFile, InputError, SteadyscoreError
-from steadyscore.machine.checksums import parquet_state, record_state, seal_record
+from steadyscore.machine.contents import parquet_state, record_state, seal_record
 from steadyscore.measures import intervals
 from steadyscore.measures.measurement import measure
 from steadyscore.models.card import read_card

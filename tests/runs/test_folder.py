@@ -131,7 +131,7 @@ def test_a_run_is_read_a_part_at_a_time_and_joined_in_order(tmp_path, monkeypatc
     file = write_collection(tmp_path / "some.jsonl", some_instances(queries=7))
     whole = audit(file, tmp_path / "whole")
     monkeypatch.setattr("steadyscore.runs.parts.GROUP_ROWS", 30)
-    monkeypatch.setattr("steadyscore.runs.lists.LISTED", 3)
+    monkeypatch.setattr("steadyscore.runs.tables.LISTED", 3)
     parts = audit(file, tmp_path / "parts")
     table = read_table(whole.folder / "scores.parquet")
     assert pq.ParquetFile(parts.folder / "scores.parquet").num_row_groups == 4

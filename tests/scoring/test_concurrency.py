@@ -22,7 +22,7 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.servers import Limit
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
-from steadyscore.machine.progress import Job, progress_line
+from steadyscore.machine.console import Job, progress_line
 from steadyscore.runs.folder import Run
 from steadyscore.scoring import loop
 from steadyscore.scoring.config import AuditConfig, scorer_for

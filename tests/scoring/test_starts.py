@@ -12,11 +12,11 @@ from steadyscore.collection import open_collection
 from steadyscore.engines import Capabilities, EngineOptions, Reranker
 from steadyscore.errors import RunMismatch
 from steadyscore.machine.disk import sha256
+from steadyscore.machine.extras import versions
 from steadyscore.machine.schemas import read_as
 from steadyscore.runs.folder import Run
 from steadyscore.runs.records import Session, ShrunkWindow, Start
-from steadyscore.runs.sessions import sum_sessions
-from steadyscore.runs.versions import versions
+from steadyscore.runs.stored import sum_sessions
 from steadyscore.scoring import parts
 from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.parts import score_share

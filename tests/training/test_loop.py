@@ -429,7 +429,7 @@ def spread_out():
 # -- while it runs
 
 SHORT_MINUTE = (
-    "import sys; from steadyscore.machine import progress; progress.INTERVAL = 0.01; "
+    "import sys; from steadyscore.machine import console; console.INTERVAL = 0.01; "
     "from steadyscore.cli import main; sys.exit(main())"
 )
 

@@ -20,11 +20,11 @@ from ..engines.kinds import check_address, check_reader, honoured, open_engine, 
 from ..engines.python import open_object
 from ..errors import InputError, SteadyscoreError, UsageError
 from ..machine import console
+from ..machine.console import bar, job
 from ..machine.disk import explaining_os_errors, lock_folder, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
 from ..machine.names import slug
 from ..machine.places import Place, parse_place
-from ..machine.progress import bar, job
 from ..measures.ir_library import library_values, parse_measures
 from ..measures.threshold import Threshold
 from ..readers.outputs import reader_label

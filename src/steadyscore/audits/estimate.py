@@ -10,8 +10,8 @@ from typing import Any
 from ..collection import Source
 from ..engines import EngineOptions, Price
 from ..errors import SteadyscoreError
+from ..machine.console import duration, job
 from ..machine.credentials import redact
-from ..machine.progress import duration, job
 from ..readers.reader import build_question, chat_messages
 from ..results.render import to_text
 from ..results.table import table_of

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import InputError
-from ..machine.unpacking import expanded_bytes, open_unpacked, text_columns
+from ..machine.contents import expanded_bytes, open_unpacked, text_columns
 from ..terms import Instance, JsonObject
 from .format import instance_mistakes, instance_record
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from ..machine.unpacking import open_unpacked
+from ..machine.contents import open_unpacked
 from ..terms import JsonObject
 from .files import BYTE_ORDER_MARK, Mistakes, Unreadable, explaining_read_errors, lines, numbered_records
 from .format import LARGEST

@@ -18,10 +18,10 @@ from ..collection.first_stage import parse_first_stage
 from ..collection.passages import BuildRequest, own_files
 from ..collection.splits import shared_mistakes, split_parts
 from ..errors import InputError, UsageError
+from ..machine.console import bar
 from ..machine.disk import scratch_beside
 from ..machine.extras import check_installed
 from ..machine.names import PLAIN_RULE, is_plain_name
-from ..machine.progress import bar
 from ..models.embedded import CONVERSION, is_present, model_path
 from ..models.embedded import EMBEDDED as EMBEDDED_MODELS
 from ..terms import Collection, Instance

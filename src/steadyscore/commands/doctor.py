@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import SteadyscoreError
 from ..machine.disk import cache_folder
-from ..machine.extras import install_line, is_installed
+from ..machine.extras import install_line, is_installed, versions
 from ..machine.places import Place, parse_place
 from ..models.embedded import EMBEDDED, is_present
 from ..runs.find import find_folders
 from ..runs.inspection import Finding, inspect_results, inspect_run
-from ..runs.versions import versions
 from ..terms import JsonObject
 from .flags import scorers_by_name
 from .shared import add_engine, add_json, cell_text, engine_options, examples, print_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from ..errors import InputError
-from ..machine.progress import bar, duration
+from ..machine.console import bar, duration
 from ..paper.artifacts import ARTIFACTS, artifact_of
 from ..paper.gallery import status_of, write_gallery
 from ..paper.layout import fill

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import get_args
 
 from ..errors import InputError, UsageError
+from ..machine.console import duration, job
 from ..machine.extras import TRAINING, absent_modules, install_line
 from ..machine.names import slug
-from ..machine.progress import duration, job
 from ..models.embedded import fetch_command
 from ..training.check import REQUIRED, checked_data, config_mistakes
 from ..training.cost import TrainingEstimate, estimate

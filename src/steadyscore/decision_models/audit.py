@@ -14,9 +14,9 @@ from pathlib import Path
 from ..engines import EngineOptions, Price
 from ..engines.kinds import open_engine, parse_address
 from ..errors import InputError, UsageError
+from ..machine.console import job
 from ..machine.disk import lock_folder, sha256, write_record
 from ..machine.places import Place, parse_place
-from ..machine.progress import job
 from ..measures.stopping import Evidence, Until
 from ..runs.layout import SUMMARY_FILE
 from ..runs.records import to_json

@@ -18,8 +18,8 @@ from pydantic import Field, ValidationError
 
 from ..collection.files import BYTE_ORDER_MARK, Unreadable, keys_once, parse_line
 from ..errors import InputError
+from ..machine.contents import read_whole
 from ..machine.schemas import Closed, Json, Key, Words, mistakes_of
-from ..machine.unpacking import read_whole
 from ..terms import JsonObject
 from .questions import Choice, Noul, Question, State, place_among
 from .system_one import LevelsShape, NoulShape, OptionsShape

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import DamagedFile, InputError
-from ..machine.checksums import record_state
+from ..machine.contents import record_state
 from ..machine.disk import is_there, read_json, write_record
+from ..machine.extras import versions
 from ..machine.names import short_repr
 from ..machine.places import Place, parse_place
 from ..machine.schemas import read_as
@@ -31,7 +32,6 @@ from ..runs.find import find_decision_folders, own_or_only
 from ..runs.layout import DECISIONS_FILE
 from ..runs.records import EarlyStop, to_json
 from ..runs.requests import check_same_command
-from ..runs.versions import versions
 from ..terms import Array, Failure, JsonObject
 from .cases import Case, read_case
 from .measures import (

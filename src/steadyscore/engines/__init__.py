@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..machine.threads import wait_passively
+from ..machine.process import wait_passively
 from ..models.card import TrainedSettings
 from ..runs.records import Capabilities as Capabilities
 from ..runs.table import Scored

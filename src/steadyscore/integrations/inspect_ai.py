@@ -15,7 +15,7 @@ from inspect_ai.scorer import Score, Scorer, ScoreReducer, Target, mean, score_r
 from inspect_ai.solver import Generate, Solver, TaskState, multiple_choice, solver
 
 from ..measures.preference import change
-from ..runs.inspect_log import ORDER
+from ..runs.score_file import ORDER
 from ..window.presentation import permutation
 
 

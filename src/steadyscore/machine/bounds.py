@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -22,21 +23,28 @@ Percentage = Annotated[int, Interval(ge=0, lt=100)]
 BelowOne = Annotated[float, Interval(ge=0, lt=1)]
 
 
+BOUNDS: dict[type, tuple[Callable[[Any, Any], bool], str, str]] = {
+    Gt: (operator.gt, "is not above {}", "above {}"),
+    Ge: (operator.ge, "is below {}", "of {} or more"),
+    Lt: (operator.lt, "is not below {}", "below {}"),
+    Le: (operator.le, "is above {}", "of {} or less"),
+}
+"""By kind of bound, what must hold, what is said of a number that breaks it, and what to give."""
+
+
 def bound_mistake(value: float, bounds: Iterable[Any]) -> str | None:
     """Which bound a number breaks, as the end of a sentence that begins with the number."""
     if isinstance(value, float) and not math.isfinite(value):
         return "is not a finite number"
+    each = ((*BOUNDS[kind], limit) for kind, limit in _single(bounds))
+    return next((broken.format(limit) for holds, broken, _, limit in each if not holds(value, limit)), None)
+
+
+def _single(bounds: Iterable[Any]) -> Iterator[tuple[type, float]]:
+    """(kind, limit) of every bound; an interval is two."""
     for bound in bounds:
-        for part in bound if isinstance(bound, Interval) else (bound,):
-            if isinstance(part, Gt) and not value > part.gt:  # type: ignore[operator]
-                return f"is not above {part.gt}"
-            if isinstance(part, Ge) and not value >= part.ge:  # type: ignore[operator]
-                return f"is below {part.ge}"
-            if isinstance(part, Lt) and not value < part.lt:  # type: ignore[operator]
-                return f"is not below {part.lt}"
-            if isinstance(part, Le) and not value <= part.le:  # type: ignore[operator]
-                return f"is above {part.le}"
-    return None
+        for one in bound if isinstance(bound, Interval) else (bound,):
+            yield type(one), getattr(one, type(one).__name__.lower())
 
 
 def parse_number(text: str) -> float:
@@ -101,8 +109,4 @@ def _words(hint: Any) -> str:
     if kind is int:
         (bound,) = bounds  # the two that there are: above 0, and 0 or more
         return "a whole number, 1 or more" if isinstance(bound, Gt) else "a whole number, 0 or more"
-    parts = [part for bound in bounds for part in (bound if isinstance(bound, Interval) else (bound,))]
-    return "a number " + " and ".join(_BOUND_WORDS[type(part)].format(part) for part in parts)
-
-
-_BOUND_WORDS = {Gt: "above {0.gt}", Ge: "of {0.ge} or more", Lt: "below {0.lt}", Le: "of {0.le} or less"}
+    return "a number " + " and ".join(BOUNDS[kind][2].format(limit) for kind, limit in _single(bounds))

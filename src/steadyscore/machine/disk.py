@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DamagedFile, InputError, StorageError
-from .checksums import BLANK, KEY, seal_parquet, seal_record
+from .contents import BLANK, KEY, LARGEST_WHOLE, read_whole, seal_parquet, seal_record
 from .places import Place, StorePath, parse_place
-from .unpacking import LARGEST_WHOLE, read_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa

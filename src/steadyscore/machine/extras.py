@@ -1,12 +1,16 @@
-"""Optional parts: which extra brings which module, and one check that names it before anything begins."""
+"""Packages: which extra brings which module, one check that names it before anything begins, and the versions that are here."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import platform
 import shlex
 import sys
 from collections.abc import Collection
-from importlib.metadata import PackageNotFoundError, distribution
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -83,3 +87,18 @@ def _with_extras(extras: str) -> str:
     vcs = said.get("vcs_info", {})
     address = f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
     return shlex.quote(f"steadyscore{extras}" + f" @ {address}" * (bool(url) and not url.startswith("file:")))
+
+
+def versions() -> dict[str, str]:
+    """What produces a run: this package, Python, the machine, and the libraries that are installed."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Looked up once: a worker notes them with every part."""
+    known = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+    for name in ("steadyscore", "numpy", "torch", "transformers", "tokenizers", "peft", "vllm", "llama-cpp-python", "httpx2"):
+        with contextlib.suppress(PackageNotFoundError):
+            known[name] = version(name)
+    return known

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 
 from ..errors import InputError
 from ..machine.bounds import Positive
-from ..runs.compact import CompactQueries
-from ..runs.table import FIRST_STAGE, Scored
+from ..runs.table import FIRST_STAGE, CompactQueries, Scored
 from ..terms import GRADES, Array, Readout, Ties
 from ..window.readout import argmax_grade, grade_at_least
 from .ranking import TieRule, check_choice, finite_scores, ndcg, rank

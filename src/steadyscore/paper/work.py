@@ -16,8 +16,8 @@ from ..engines import Backend, EngineOptions
 from ..engines.kinds import open_engine
 from ..engines.synthetic import Effects, PlantedGrader, PlantedReader, judgements_by_text
 from ..errors import InputError, ModelError
+from ..machine.console import bar
 from ..machine.disk import atomic_folder, is_there, read_json, write_json
-from ..machine.progress import bar
 from ..measures.answers import EVIDENCE
 from ..models.adapter import other_task
 from ..readers.outputs import reader_label, readers_of

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from ..errors import DamagedFile, InputError, UnusableScorer
-from ..machine.checksums import record_state
+from ..machine.contents import record_state
 from ..machine.disk import (
     explaining_os_errors,
     is_there,
@@ -30,9 +30,9 @@ from ..machine.disk import (
     write_record_once,
     write_tables,
 )
+from ..machine.extras import versions
 from ..machine.places import Place, StorePath
 from ..terms import Failure, JsonObject
-from .beside import table_of, write_beside
 from .layout import (
     DAMAGED_FOLDER,
     FORMAT,
@@ -49,13 +49,12 @@ from .layout import (
     remedy_for,
     score_schema,
 )
-from .lists import write_list
 from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, count_keys, is_compacted, list_parts, merged_note, read_part
 from .records import EarlyStop, LaterStart, PartNote, RunRecord, Session, SessionNote, SetAside, Start, to_json
 from .requests import asked_digest, asked_of, read_run_record
 from .stored import StoredRun, wanted_of
 from .table import Scored, check_file, from_table, to_table
-from .versions import versions
+from .tables import table_of, write_beside, write_list
 
 if TYPE_CHECKING:
     import pyarrow as pa

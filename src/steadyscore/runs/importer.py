@@ -19,7 +19,6 @@ from ..errors import DamagedFile
 from ..machine.disk import explaining_os_errors, is_there, list_files, remove_tree, set_aside, write_record, write_record_once
 from ..machine.places import Place, open_whole
 from ..terms import JsonObject
-from .beside import table_of
 from .layout import (
     DAMAGED_FOLDER,
     FORMAT,
@@ -34,11 +33,11 @@ from .layout import (
     remedy_for,
     repair_command,
 )
-from .lists import write_list
 from .parts import COMPACTED, Parts, count_keys, merged_note
 from .records import PartNote, RunRecord, Session, SessionNote, Start, read_record, to_json
 from .requests import asked_digest, asked_of, read_run_record
 from .table import read_table, row_groups, table_mistakes
+from .tables import table_of, write_list
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import DamagedFile, SteadyscoreError
-from ..machine.checksums import State, record_state
+from ..machine.contents import State, record_state
 from ..machine.disk import is_there, list_files, read_json
 from ..machine.places import Place
 from .folder import Run
@@ -41,16 +42,16 @@ def inspect_run(folder: Place) -> list[Finding]:
     """Every file of a run folder, and whether its rows are what was asked for."""
     read_run_record(folder)  # without it nothing else can be judged
     files = list_files(folder)
-    findings = [_inspect_json(folder, folder / RECORD_FILE)]
-    findings += [_inspect_json(folder, file) for file in files if file.parent == folder / REQUESTS_FOLDER]
-    findings += [_inspect_part(folder, table, file) for table, file in list_parts(folder)]
+    requests = [file for file in files if file.parent == folder / REQUESTS_FOLDER]
+    findings = [_inspect(folder, file, _json_state) for file in (folder / RECORD_FILE, *requests)]
+    findings += [_inspect(folder, part, _part_state, remedy_for(f"{table}.parquet")) for table, part in list_parts(folder)]
     findings += inspect_results(folder)
     if all(finding.state != "damaged" for finding in findings):
         findings += [Finding("rows", "damaged", mistake) for mistake in _row_mistakes(folder)] or [_whole_rows(Run.open(folder))]
-    if not hasattr(folder, "address"):  # a store has no scratch files
+    if isinstance(folder, Path):  # a store has no scratch files
         scratch = sorted(str(file.relative_to(folder)) for file in folder.glob("**/.*.tmp*"))
         findings += [Finding(name, "OK", "left by a process that was killed; nothing reads it") for name in scratch]
-    aside = [_name(folder, file) for file in files if _name(folder, file).startswith(f"{DAMAGED_FOLDER}/")]
+    aside = [str(file.relative_to(folder)) for file in files if str(file.relative_to(folder)).startswith(f"{DAMAGED_FOLDER}/")]
     return findings + [Finding(name, "OK", "set aside earlier; nothing reads it") for name in aside]
 
 
@@ -58,35 +59,26 @@ def inspect_results(folder: Place) -> list[Finding]:
     """Tables and records that a command made from parts: each is made anew by the next one."""
     tables = [file for file in list_files(folder) if file.parent == folder and file.suffix == ".parquet"]
     records = [file for name in (STATUS_FILE, SUMMARY_FILE, DERIVED_FILE) if is_there(file := folder / name)]
-    return [_inspect_table(file) for file in tables] + [_inspect_json(folder, file) for file in records]
+    return [*(_inspect(folder, file, check_file) for file in tables), *(_inspect(folder, file, _json_state) for file in records)]
 
 
-def _name(folder: Place, file: Place) -> str:
-    return str(file.relative_to(folder))  # type: ignore[arg-type]
-
-
-def _inspect_part(folder: Place, table: str, file: Place) -> Finding:
+def _inspect(folder: Place, file: Place, state_of: Callable[[Place], State], remedy: str = ANEW) -> Finding:
+    name = str(file.relative_to(folder))  # type: ignore[arg-type]
     try:
-        read_part(file)
-        return Finding(_name(folder, file), "OK")
+        return Finding(name, state_of(file))
     except DamagedFile as damage:
-        return Finding(_name(folder, file), "damaged", damage.what, remedy_for(f"{table}.parquet"))
+        return Finding(name, "damaged", damage.what, remedy)
 
 
-def _inspect_table(file: Place) -> Finding:
-    try:
-        return Finding(file.name, check_file(file))
-    except DamagedFile as damage:
-        return Finding(file.name, "damaged", damage.what, ANEW)
+def _json_state(file: Place) -> State:
+    if (state := record_state(read_json(file))) == "damaged":
+        raise DamagedFile(file, "was changed since it was written")
+    return state
 
 
-def _inspect_json(folder: Place, file: Place) -> Finding:
-    try:
-        state = record_state(read_json(file))
-    except DamagedFile as damage:
-        return Finding(_name(folder, file), "damaged", damage.what, ANEW)
-    changed = state == "damaged"
-    return Finding(_name(folder, file), state, "was changed since it was written" if changed else "", ANEW if changed else "")
+def _part_state(file: Place) -> State:
+    read_part(file)
+    return "OK"
 
 
 def _whole_rows(run: Run) -> Finding:

@@ -22,7 +22,7 @@ Views, written for people when a run is complete and never read back:
 
     labels.parquet       label_schema: the grades that `label` makes of the scores, beside derived.json; read by `train`
 
-Every JSON object, and every table that is no part, carries its checksum (`machine/checksums.py`).
+Every JSON object, and every table that is no part, carries its checksum (`machine/contents.py`).
 """
 
 from __future__ import annotations
@@ -89,37 +89,25 @@ def repair_command(command: list[str] | None, name: str) -> str:
 # -- columns
 
 
-def score_schema() -> pa.Schema:
+def _schema(**kinds: str) -> pa.Schema:
+    """Columns by name; `[int32]` is a list of such numbers."""
     import pyarrow as pa
 
-    return pa.schema(
-        [
-            ("query_id", pa.string()),
-            ("permutation", pa.int32()),
-            ("candidate_id", pa.string()),
-            ("slot", pa.int32()),
-            ("window", pa.int32()),
-            ("partition", pa.string()),
-            ("score", pa.float64()),
-            *((name, pa.float32()) for name in GRADE_COLUMNS),
-            ("label_mass", pa.float32()),
-            ("relevance", pa.int32()),
-        ]
-    )
+    def kind(name: str) -> pa.DataType:
+        return pa.list_(pa.type_for_alias(name[1:-1])) if name.startswith("[") else pa.type_for_alias(name)
+
+    return pa.schema([(column, kind(name)) for column, name in kinds.items()])
+
+
+def score_schema() -> pa.Schema:
+    keys = {"query_id": "string", "permutation": "int32", "candidate_id": "string"}
+    place = {"slot": "int32", "window": "int32", "partition": "string"}
+    grades = dict.fromkeys((*GRADE_COLUMNS, "label_mass"), "float32")
+    return _schema(**keys, **place, score="float64", **grades, relevance="int32")
 
 
 def query_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("query_id", pa.string()),
-            ("query", pa.string()),
-            ("answers", pa.list_(pa.string())),
-            ("verdict", pa.string()),
-            ("judged", pa.list_(pa.int32())),
-        ]
-    )
+    return _schema(query_id="string", query="string", answers="[string]", verdict="string", judged="[int32]")
 
 
 def index_schema() -> pa.Schema:
@@ -141,39 +129,20 @@ class QueryRow(TypedDict):
 
 
 def perturbed_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
+    return _schema(query_id="string", measure="string", value="float64")
 
 
 def timing_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([("way", pa.int32()), ("query_id", pa.string()), ("round", pa.int32()), ("seconds", pa.float64())])
+    return _schema(way="int32", query_id="string", round="int32", seconds="float64")
 
 
 def output_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([("query_id", pa.string()), ("permutation", pa.int32()), ("reader", pa.string()), ("output", pa.string())])
+    return _schema(query_id="string", permutation="int32", reader="string", output="string")
 
 
 def measure_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    text = [(name, pa.string()) for name in ("variant", "collection", "query_id", "measure")]
-    return pa.schema([*text, ("value", pa.float64())])
+    return _schema(**dict.fromkeys(("variant", "collection", "query_id", "measure"), "string"), value="float64")
 
 
 def label_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("query_id", pa.string()),
-            ("candidate_id", pa.string()),
-            ("vector", pa.list_(pa.float64())),
-            ("grades", pa.list_(pa.float32())),
-            ("first", pa.bool_()),
-        ]
-    )
+    return _schema(query_id="string", candidate_id="string", vector="[float64]", grades="[float32]", first="bool")

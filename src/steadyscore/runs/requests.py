@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ..errors import DamagedFile, InputError, RunMismatch
-from ..machine.checksums import record_state
+from ..machine.contents import record_state
 from ..machine.disk import explaining_os_errors, list_files, read_json, write_record_once
 from ..machine.places import Place
 from ..terms import JsonObject

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -201,106 +202,119 @@ def _true_rows(column: pa.ChunkedArray) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Sorted:
-    """Sorted rows as codes that numpy compares."""
+    """Sorted rows as numbers that numpy compares."""
 
     rows: Rows
     query: Array
-    permutation: Array
+    """Number of the query of each row."""
     candidate: Array
+    permutation: Array
+    starts: Array
+    """First row of every query."""
+    by_candidate: Array
+    """The rows by query and candidate."""
+    is_next: Array
+    """Of each of these but the first, whether it is of the same candidate as the one before."""
 
-    def groups(self) -> Iterator[tuple[int, int]]:
-        """First and last row + 1 of every query."""
-        starts = np.flatnonzero(np.r_[True, np.diff(self.query) != 0])
-        return zip(starts.tolist(), [*starts[1:].tolist(), len(self.query)], strict=True)
+    @classmethod
+    def of(cls, rows: Rows) -> _Sorted:
+        query, candidate = (_codes(rows, name)[0] for name in ("query_id", "candidate_id"))
+        order = np.lexsort((candidate, query))
+        is_next = (np.diff(query[order]) == 0) & (np.diff(candidate[order]) == 0)
+        starts = np.flatnonzero(np.diff(query, prepend=-1))
+        return cls(rows, query, candidate, rows.table.column("permutation").to_numpy(), starts, order, is_next)
+
+    def pool_sizes(self) -> Array:
+        """How many candidates the query of each row has."""
+        sizes: Array = np.bincount(self.query[self.by_candidate[np.r_[True, ~self.is_next]]])[self.query]
+        return sizes
+
+    def changes(self, values: Array) -> Array:
+        """Rows whose value is another than that of the row before, of the same query."""
+        changed: Array = np.r_[False, (np.diff(self.query) == 0) & (np.diff(values) != 0)]
+        return changed
+
+
+def _codes(rows: Rows, name: str) -> tuple[Array, list[str]]:
+    """(number of each row's text, the texts) of a column; texts are numbered as they come."""
+    column = rows.table.column(name).combine_chunks().fill_null("").dictionary_encode()
+    return column.indices.to_numpy(), column.dictionary.to_pylist()
 
 
 def check_rows(rows: Rows) -> None:
     """Refuse a sorted table whose rows contradict each other, with all mistakes at once."""
-    query, candidate = (
-        rows.table.column(name).combine_chunks().dictionary_encode().indices.to_numpy() for name in ("query_id", "candidate_id")
-    )
-    table = _Sorted(rows, query, rows.table.column("permutation").to_numpy(), candidate)
-    mistakes = [*_bad_scores(rows), *_bad_permutations(table), *_unpermuted_queries(table)]
-    mistakes += _repeated_rows(table) or [*_unequal_pools(table), *_changed_relevance(table)]
-    mistakes += [*_bad_places(table), *_bad_probabilities(rows), *_bad_partitions(table)]
+    table, names = _Sorted.of(rows), rows.table.column_names
+    mistakes = [told for odd, what, remedy in _odd_values(table) for told in rows.told(odd, what, remedy)]
+    same = ~np.r_[True, np.any([np.diff(key) for key in (table.query, table.permutation, table.candidate)], axis=0)]
+    repeated = rows.told(same, "rows stand twice", "Keep one score per query, permutation and candidate.")
+    mistakes += [*_unpermuted_queries(table), *(repeated or _unequal_pools(table))]
+    if "relevance" in names and not repeated:
+        relevance = np.nan_to_num(rows.values("relevance"), nan=-1)[table.by_candidate]
+        changed = np.sort(table.by_candidate[1:][table.is_next & (np.diff(relevance) != 0)])
+        mistakes += rows.told(changed, "rows give a candidate another relevance than its row before")
+    mistakes += _bad_places(table) if "slot" in names else []
+    mistakes += _bad_partitions(table) if "partition" in names else []
     if mistakes:
         raise InputError([f"{rows.name}: {mistake}" for mistake in mistakes])
 
 
-def _bad_scores(rows: Rows) -> list[str]:
+def _odd_values(table: _Sorted) -> Iterator[tuple[Array, str, str]]:
+    """(rows, what is odd about them, what to do) by values that no row may have, whatever the others hold."""
+    rows, names = table.rows, table.rows.table.column_names
     score = rows.values("score")
+    yield ~np.isfinite(score), "scores are NaN or infinite", "Score those candidates again."
     large = np.isfinite(score) & (np.abs(score) > LARGEST_SCORE)
-    return [
-        *rows.told(~np.isfinite(score), "scores are NaN or infinite", "Score those candidates again."),
-        *rows.told(large, f"scores are beyond {LARGEST_SCORE:g}, where variances overflow", "Rescale the scores."),
-    ]
-
-
-def _bad_permutations(table: _Sorted) -> list[str]:
+    yield large, f"scores are beyond {LARGEST_SCORE:g}, where variances overflow", "Rescale the scores."
     numbered = f"Number permutations from 0; {FIRST_STAGE} is the first-stage order."
-    return table.rows.told(table.permutation < FIRST_STAGE, f"rows have a permutation below {FIRST_STAGE}", numbered)
+    yield table.permutation < FIRST_STAGE, f"rows have a permutation below {FIRST_STAGE}", numbered
+    for name in (name for name in SHARES if name in names):
+        values = rows.values(name)
+        outside = ~(np.isnan(values) | ((values >= -SLACK) & (values <= 1 + SLACK)))
+        yield outside, f"rows have a {name} outside 0 to 1", "Give a probability."
+    if GRADE_COLUMNS[0] in names:
+        grades = np.array([rows.values(name) for name in GRADE_COLUMNS])
+        empty = np.isnan(grades)
+        yield np.abs(grades.sum(axis=0) - 1) > 20 * SLACK, "rows have grades that do not sum to 1", "Give a distribution."
+        some = empty.any(axis=0) & ~empty.all(axis=0)
+        yield some, f"rows have some of {', '.join(GRADE_COLUMNS)} only", "Give all or none."
 
 
 def _unpermuted_queries(table: _Sorted) -> list[str]:
     """Queries with nothing but the first-stage order, where others have permutations."""
-    alone = [start for start, stop in table.groups() if (table.permutation[start:stop] == FIRST_STAGE).all()]
-    if not alone or (table.permutation == FIRST_STAGE).all():
+    is_alone = ~np.logical_or.reduceat(table.permutation != FIRST_STAGE, table.starts)
+    if not is_alone.any() or is_alone.all():
         return []
+    alone = table.starts[is_alone]
     return [
         f"the first-stage order ({FIRST_STAGE}) is all that {len(alone):,} of the queries have: "
-        f"{table.rows.places(np.array(alone))}. Score them in other orders too, or leave them out."
+        f"{table.rows.places(alone)}. Score them in other orders too, or leave them out."
     ]
-
-
-def _repeated_rows(table: _Sorted) -> list[str]:
-    same = (np.diff(table.query) == 0) & (np.diff(table.permutation) == 0) & (np.diff(table.candidate) == 0)
-    return table.rows.told(np.r_[False, same], "rows stand twice", "Keep one score per query, permutation and candidate.")
 
 
 def _unequal_pools(table: _Sorted) -> list[str]:
     """Queries whose permutations do not hold the same candidates."""
-    permutation, candidate, unequal = table.permutation, table.candidate, []
-    for start, stop in table.groups():
-        turns = np.flatnonzero(np.r_[True, np.diff(permutation[start:stop]) != 0])
-        pools = np.split(candidate[start:stop], turns[1:])
-        if any(len(pool) != len(pools[0]) or (pool != pools[0]).any() for pool in pools[1:]):
-            everyone = set(candidate[start:stop].tolist())
-            odd, pool = next(
-                (p, pool) for p, pool in zip(permutation[start:stop][turns], pools, strict=True) if len(pool) < len(everyone)
-            )
-            gone = next(i for i in range(start, stop) if candidate[i] in everyone - set(pool.tolist()))
-            names = table.rows.table.slice(gone, 1).to_pylist()[0]
-            unequal.append(f"query {names['query_id']} lacks candidate {names['candidate_id']} in permutation {odd}")
+    permutations = np.add.reduceat(table.changes(table.permutation), table.starts) + 1
+    counts, unequal = np.bincount(table.query), []
+    for start in table.starts[permutations * table.pool_sizes()[table.starts] != counts].tolist():
+        rows = table.rows.table.slice(start, counts[table.query[start]])
+        there = list(zip(rows["permutation"].to_pylist(), rows["candidate_id"].to_pylist(), strict=True))
+        wanted = product(*(dict.fromkeys(values) for values in zip(*there, strict=True)))
+        permutation, candidate = next(pair for pair in wanted if pair not in set(there))
+        unequal.append(f"query {rows['query_id'][0]} lacks candidate {candidate} in permutation {permutation}")
     if not unequal:
         return []
     more = f" and {len(unequal) - MAX_EXAMPLES:,} more queries" if len(unequal) > MAX_EXAMPLES else ""
     return [f"every permutation must hold the same candidates; {'; '.join(unequal[:MAX_EXAMPLES])}{more}."]
 
 
-def _changed_relevance(table: _Sorted) -> list[str]:
-    """A candidate has one relevance, whatever the permutation."""
-    if "relevance" not in table.rows.table.column_names:
-        return []
-    relevance = np.nan_to_num(table.rows.values("relevance"), nan=-1)
-    order = np.lexsort((table.candidate, table.query))
-    together = (np.diff(table.query[order]) == 0) & (np.diff(table.candidate[order]) == 0)
-    changed = np.sort(order[1:][together & (np.diff(relevance[order]) != 0)])
-    return table.rows.told(changed, "rows give a candidate another relevance than its row before")
-
-
 def _bad_places(table: _Sorted) -> list[str]:
     """Every candidate of a query has a place of its own under each permutation, or no place is known."""
     rows = table.rows
-    if "slot" not in rows.table.column_names:
-        return []
     slot, window = rows.values("slot"), rows.values("window")
     both, either = ~(np.isnan(slot) | np.isnan(window)), ~(np.isnan(slot) & np.isnan(window))
-    placed, sizes = np.zeros(len(slot), bool), np.zeros(len(slot))
-    for start, stop in table.groups():
-        placed[start:stop] = either[start:stop].any()
-        sizes[start:stop] = len(np.unique(table.candidate[start:stop]))
+    is_placed, sizes = np.logical_or.reduceat(either, table.starts)[table.query], table.pool_sizes()
     lack = "rows lack a slot or a window, which other rows of their query have"
-    mistakes = rows.told(placed & ~both, lack, "Give both in every row of a query, or in none.")
+    mistakes = rows.told(is_placed & ~both, lack, "Give both in every row of a query, or in none.")
     if both.any() and slot[both].min() > 0:
         mistakes.append(f"no candidate stands in slot 0; the first slot used is {slot[both].min():g}. Count slots from 0.")
     for name, values in (("slot", slot), ("window", window)):
@@ -313,33 +327,9 @@ def _bad_places(table: _Sorted) -> list[str]:
     return mistakes + rows.told(np.sort(order[1:][same]), clash, "Give each candidate its own place.")
 
 
-def _bad_probabilities(rows: Rows) -> list[str]:
-    """Grades and label mass are probabilities; a row has all four grades, which sum to 1, or none."""
-    mistakes: list[str] = []
-    given = [name for name in SHARES if name in rows.table.column_names]
-    for name in given:
-        values = rows.values(name)
-        outside = ~(np.isnan(values) | ((values >= -SLACK) & (values <= 1 + SLACK)))
-        mistakes += rows.told(outside, f"rows have a {name} outside 0 to 1", "Give a probability.")
-    if GRADE_COLUMNS[0] in given:
-        grades = np.array([rows.values(name) for name in GRADE_COLUMNS])
-        empty = np.isnan(grades)
-        mistakes += rows.told(
-            np.atleast_1d(np.abs(grades.sum(axis=0) - 1) > 20 * SLACK),
-            "rows have grades that do not sum to 1",
-            "Give a distribution.",
-        )
-        some = np.atleast_1d(empty.any(axis=0) & ~empty.all(axis=0))
-        mistakes += rows.told(some, f"rows have some of {', '.join(GRADE_COLUMNS)} only", "Give all or none.")
-    return mistakes
-
-
 def _bad_partitions(table: _Sorted) -> list[str]:
     """A query's orders are cut in one way, and in one that places can be read by."""
-    if "partition" not in table.rows.table.column_names:
-        return []
-    given = table.rows.table.column("partition").combine_chunks().fill_null("").dictionary_encode()
-    codes, names = given.indices.to_numpy(), given.dictionary.to_pylist()
+    codes, names = _codes(table.rows, "partition")
     known = get_args(Partition)
     if unknown := {name: np.flatnonzero(codes == i) for i, name in enumerate(names) if name not in ("", *known)}:
         use = f"Use {' or '.join(known)}."
@@ -347,5 +337,4 @@ def _bad_partitions(table: _Sorted) -> list[str]:
             f"partition is {_escape_controls(name)[:60]} in {len(rows):,} rows: {table.rows.places(rows)}. {use}"
             for name, rows in list(unknown.items())[:MAX_EXAMPLES]
         ]
-    changed = np.r_[False, (np.diff(table.query) == 0) & (np.diff(codes) != 0)]
-    return table.rows.told(changed, "rows give a query another partition than its row before")
+    return table.rows.told(table.changes(codes), "rows give a query another partition than its row before")

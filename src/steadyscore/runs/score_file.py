@@ -21,9 +21,9 @@ import numpy as np
 from ..collection.files import LONGEST_RECORD, Mistakes, Report, Unreadable, first_mistakes, lines, parse_line
 from ..collection.trec import read_qrels, read_trec_run
 from ..errors import InputError
-from ..machine.unpacking import expanded_bytes, open_unpacked, text_columns
+from ..machine.contents import expanded_bytes, open_unpacked, text_columns
+from ..machine.extras import check_installed
 from ..terms import Array
-from .inspect_log import read_inspect_log
 from .layout import score_schema
 from .score_columns import REQUIRED, Rows, check_columns, check_rows, sort_rows
 from .table import Scored, from_table
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 PARQUET, DELIMITED, JSON_LINES = (".parquet", ".pq"), (".csv", ".tsv"), (".jsonl", ".ndjson")
 TREC = (".run", ".trec", ".txt", ".res", "")
 INSPECT = (".eval",)
+ORDER = "steadyscore_order"
+"""Under this name the metadata of a sample keep the order in which its choices were shown."""
 IDS = ("query_id", "candidate_id")
 CHUNK = 50_000
 """JSON lines that are turned into arrays together."""
@@ -101,7 +103,7 @@ def _read_columns(file: Path) -> Rows:
     import pyarrow as pa
 
     kind = suffix(file)
-    readers = {PARQUET: _read_parquet, DELIMITED: _read_delimited, JSON_LINES: _read_json_lines, INSPECT: read_inspect_log}
+    readers = {PARQUET: _read_parquet, DELIMITED: _read_delimited, JSON_LINES: _read_json_lines, INSPECT: _read_inspect_log}
     read = next((reader for endings, reader in readers.items() if kind in endings), None)
     if read is None or (read is _read_parquet and file.suffix.lower() == ".gz"):
         raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl, .eval or a TREC run (.gz may follow all but Parquet).")
@@ -157,30 +159,21 @@ def _read_delimited(file: Path) -> pa.Table:
     header = next((fields for _, fields in _fields_by_line(file, errors="strict")), [])
     if not header:
         raise InputError(f"{file} holds no row.")
-    known, content = known_columns(header, file), _content(file)
-    return pc.read_csv(
-        pa.BufferReader(content) if content is not None else str(file),
-        parse_options=pc.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True),
-        # As text, whatever a value looks like: 007, 1e5 and 2020-01-01 are names where an id is meant. "nan" is a score that
-        # went wrong, not a missing one.
-        convert_options=pc.ConvertOptions(
-            null_values=[""], strings_can_be_null=True, include_columns=known, column_types=dict.fromkeys(known, pa.string())
-        ),
-    )
-
-
-def _content(file: Path) -> bytearray | None:
-    """The text of a gzipped table, or None for a plain one; either way no more than memory holds."""
-    most = _memory_bytes() // (2 * SHARE)
-    if file.suffix.lower() != ".gz":
-        refuse_beyond_memory(file, 2 * file.stat().st_size, f"{file.stat().st_size:,} bytes")
-        return None
-    content = bytearray()  # as it grows: room for the most that is allowed would be taken at once
+    known, size = known_columns(header, file), file.stat().st_size
+    if file.suffix.lower() == ".gz":
+        with open_unpacked(file) as stream:
+            size = sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
+    refuse_beyond_memory(file, 2 * size, f"{size:,} bytes")
     with open_unpacked(file) as stream:
-        while len(content) <= most and (piece := stream.read(1 << 20)):
-            content += piece
-    refuse_beyond_memory(file, 2 * len(content), f"more than {most:,} bytes")
-    return content
+        return pc.read_csv(
+            stream,
+            parse_options=pc.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True),
+            # As text, whatever a value looks like: 007, 1e5 and 2020-01-01 are names where an id is meant. "nan" is a score that
+            # went wrong, not a missing one.
+            convert_options=pc.ConvertOptions(
+                null_values=[""], strings_can_be_null=True, include_columns=known, column_types=dict.fromkeys(known, pa.string())
+            ),
+        )
 
 
 class _Fraction(str):
@@ -191,39 +184,29 @@ def _read_json_lines(file: Path) -> pa.Table:
     """Our columns as text, each value as it is written: a number that stands for an id must not lose a digit."""
     import pyarrow as pa
 
-    known, seen = score_schema().names, dict[str, None]()
-    chunks: dict[str, list[pa.Array]] = {name: [] for name in known}
-    waiting: dict[str, list[str | None]] = {name: [] for name in known}
-    mistakes = Mistakes()
-    count = 0
+    kinds = pa.schema([(name, pa.string()) for name in score_schema().names])
+    seen, mistakes, count = dict[str, None](), Mistakes(), 0
+    chunks: list[pa.Table] = []
+    waiting: list[dict[str, str | None]] = []
     for count, (number, line) in enumerate(lines(file), 1):
         record = parse_line(line, parse_int=str, parse_float=_Fraction, parse_constant=_Fraction)
         if not isinstance(record, dict):
             mistakes.append(f"{file}:{number}: {record if isinstance(record, Unreadable) else 'the line is not a JSON object'}.")
             continue
         seen.update(dict.fromkeys(record))
-        for name, values in waiting.items():
-            value = record.get(name)
-            if mistake := _json_mistake(name, value):
-                mistakes.append(f"{file}:{number}: {mistake}")
-            values.append(value if value is None or isinstance(value, str) else str(value).lower())
-        if not count % CHUNK:
+        values = {name: record.get(name) for name in kinds.names}
+        mistakes += [f"{file}:{number}: {told}" for name, value in values.items() if (told := _json_mistake(name, value))]
+        is_text = {name: value is None or isinstance(value, str) for name, value in values.items()}
+        waiting.append({name: value if is_text[name] else str(value).lower() for name, value in values.items()})
+        if len(waiting) == CHUNK:
             refuse_beyond_memory(file, count * ROW_BYTES, f"more than {count:,} rows")
-            _move_to_chunks(waiting, chunks)
+            chunks.append(pa.Table.from_pylist(waiting, kinds))
+            waiting.clear()
     if mistakes:
         raise InputError(first_mistakes(mistakes))
     if not count:
         raise InputError(f"{file} holds no row.")
-    _move_to_chunks(waiting, chunks)
-    return pa.table({name: pa.chunked_array(chunks[name], pa.string()) for name in known_columns([*seen], file)})
-
-
-def _move_to_chunks(waiting: dict[str, list[str | None]], chunks: dict[str, list[pa.Array]]) -> None:
-    import pyarrow as pa
-
-    for name, values in waiting.items():
-        chunks[name].append(pa.array(values, pa.string()))
-        values.clear()
+    return pa.concat_tables([*chunks, pa.Table.from_pylist(waiting, kinds)]).select(known_columns([*seen], file))
 
 
 def _json_mistake(name: str, value: Any) -> str | None:
@@ -298,6 +281,46 @@ def _read_trec_runs(files: Sequence[Path], notes: list[str] | None) -> Rows:
     table = pa.table(columns, schema=pa.schema([kinds.field(name) for name in REQUIRED]))
     name = ", ".join(str(file) for file in files[:2]) + (", ..." if len(files) > 2 else "")
     return Rows(table, name, lambda indices: [places[index] for index in indices])
+
+
+def _read_inspect_log(file: Path) -> pa.Table:
+    """A log of inspect_ai: a sample is a query, an epoch a permutation, a choice a candidate with a score of 1 or 0.
+
+    Epochs without an answer have no row: what is left is measured, and queries that lack permutations are named.
+    """
+    import pyarrow as pa
+
+    check_installed(f"reading {file.name}", "inspect_ai")
+    from inspect_ai.log import read_eval_log
+
+    log = read_eval_log(str(file))
+    samples = log.samples or []
+    if errors := [str(sample.id) for sample in samples if sample.error]:
+        raise InputError(f"{file}: {len(errors)} samples ended in an error, the first is {errors[0]}. Try `inspect eval-retry`.")
+    if log.status != "success":
+        raise InputError(f"{file} was not run to its end, its status is {log.status}. Try `inspect eval-retry`.")
+    unknown = [str(sample.id) for sample in samples if ORDER not in sample.metadata or "choice" not in (sample.scores or {})]
+    if unknown:
+        raise InputError(
+            f"{file} does not say in which order choices were shown, and which was the answer ({len(unknown)} samples, the first "
+            f"is {unknown[0]}). Run the task with --solver steadyscore/permuted_choice and inspect's scorer choice()."
+        )
+    return pa.Table.from_pylist([row for sample in samples for row in _choices(sample)])
+
+
+def _choices(sample: Any) -> list[dict[str, object]]:
+    """One row for each choice; choices go by inspect's letters, in the order of the data set."""
+    ids = [chr(ord("A") + place) if place < 26 else str(place - 25) for place in range(len(sample.choices))]
+    answers = {*filter(None, (sample.scores["choice"].answer or "").split(", "))}
+    targets = {*"".join(sample.target), *sample.target}
+    slots = {place: slot for slot, place in enumerate(sample.metadata[ORDER])}
+    return [
+        {
+            "query_id": str(sample.id), "permutation": sample.epoch - 1, "candidate_id": id, "score": float(id in answers),
+            "relevance": int(id in targets), "slot": slots[place], "window": 0,
+        }
+        for place, id in enumerate(ids) if answers
+    ]  # fmt: skip
 
 
 def _lines_of(file: Path, rows: Array) -> list[str]:

@@ -1,20 +1,23 @@
 """The score table: one row per (query, permutation, candidate), and the arrays every measure is a function of.
 
 Columns of an array are candidates sorted by id, so a stable sort on them is the order-independent tie-break (§B.1) and
-no measure needs ids. Permutation -1 is the first-stage order, beside the random ones.
+no measure needs ids. Permutation -1 is the first-stage order, beside the random ones. In memory many queries are held as a few
+long arrays: as objects, a query of eight candidates under five orders takes 3 kB, of which its scores are a tenth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from ..errors import DamagedFile
-from ..machine.checksums import State, parquet_state
+from ..machine.contents import State, parquet_state
 from ..machine.names import short_repr
 from ..machine.places import Place, open_whole
 from ..terms import Array, Partition, Ties
@@ -285,4 +288,98 @@ def _numpy(table: pa.Table, name: str) -> Array:
     import pyarrow.compute as pc
 
     values: Array = pc.cast(table.column(name), "float64").to_numpy(zero_copy_only=False)
+    return values
+
+
+# -- many queries in little memory
+
+BLOCK = 1_000
+"""Queries whose arrays are laid end to end."""
+SMALLER = {"i": (np.int8, np.int16, np.int32), "f": (np.float16, np.float32)}
+"""By kind of number, the types that may hold it in less space."""
+
+
+class CompactQueries(Sequence[Scored]):
+    """The queries of a run, in order, each built on demand; equal to the list it was made from."""
+
+    def __init__(self, queries: Iterable[Scored]):
+        remaining = iter(queries)
+        self._blocks: list[_Block] = []
+        while part := list(islice(remaining, BLOCK)):
+            self._blocks.append(_Block(part))
+        self._ends = list(accumulate(map(len, self._blocks)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[Scored]:
+        for block in self._blocks:
+            yield from block
+
+    @overload
+    def __getitem__(self, index: int) -> Scored: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Scored]: ...
+    def __getitem__(self, index: int | slice) -> Scored | list[Scored]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]  # negative ones from the end; IndexError beyond it
+        block = bisect_right(self._ends, place)
+        return self._blocks[block].query(place - (self._ends[block - 1] if block else 0))
+
+
+class _Block:
+    """Some queries, each of their fields in one array."""
+
+    def __init__(self, queries: Sequence[Scored]):
+        import pyarrow as pa
+
+        self._query_ids = pa.array([query.query_id for query in queries], pa.string())
+        self._candidate_ids = pa.array([query.candidate_ids for query in queries], pa.list_(pa.string()))
+        self._words = [(query.partition, query.ties) for query in queries]
+        self._arrays = {name: _Arrays([getattr(query, name) for query in queries]) for name in (*ROWS, "relevance", "ideal")}
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __iter__(self) -> Iterator[Scored]:
+        ids = zip(self._query_ids.to_pylist(), self._candidate_ids.to_pylist(), strict=True)
+        return (self._build(place, *both) for place, both in enumerate(ids))
+
+    def query(self, place: int) -> Scored:
+        return self._build(place, self._query_ids[place].as_py(), self._candidate_ids[place].as_py())
+
+    def _build(self, place: int, query_id: str, candidate_ids: list[str]) -> Scored:
+        partition, ties = self._words[place]
+        arrays: Any = {name: column.take(place) for name, column in self._arrays.items()}
+        return Scored(query_id, tuple(candidate_ids), **arrays, partition=partition, ties=ties)
+
+
+class _Arrays:
+    """One field of some queries end to end, in the smallest type that holds every value exactly."""
+
+    def __init__(self, arrays: Sequence[Array | None]):
+        present = [array for array in arrays if array is not None]
+        shapes = {array.shape: array.shape for array in present}
+        self._shapes = [None if array is None else shapes[array.shape] for array in arrays]
+        """Each kind once: as objects they would take as much as the numbers."""
+        self._ends = _smallest(np.cumsum([0, *(0 if array is None else array.size for array in arrays)]))
+        values = np.concatenate([array.ravel() for array in present]) if present else np.empty(0)
+        self._dtype, self._values = values.dtype, _smallest(values)
+
+    def take(self, place: int) -> Array | None:
+        """The array of one query."""
+        shape = self._shapes[place]
+        if shape is None:
+            return None
+        return self._values[self._ends[place] : self._ends[place + 1]].astype(self._dtype, copy=False).reshape(shape)
+
+
+def _smallest(values: Array) -> Array:
+    for kind in SMALLER.get(values.dtype.kind, ()):
+        if np.dtype(kind).itemsize < values.dtype.itemsize:
+            with np.errstate(over="ignore"):  # what does not fit is not equal
+                smaller = values.astype(kind)
+            if np.array_equal(smaller, values, equal_nan=values.dtype.kind == "f"):
+                return smaller
     return values

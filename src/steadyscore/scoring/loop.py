@@ -21,7 +21,7 @@ from ..engines import Backend
 from ..errors import SteadyscoreError
 from ..machine.console import one_line
 from ..machine.credentials import redact
-from ..machine.stopping import PATIENCE, finishing
+from ..machine.process import PATIENCE, finishing
 from ..terms import Failure, Instance
 
 if TYPE_CHECKING:

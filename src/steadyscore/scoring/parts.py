@@ -27,10 +27,10 @@ from typing import Any, Protocol, TypeVar
 from ..collection import Data, Source, open_collection
 from ..errors import DamagedFile, InputError, RunMismatch, SteadyscoreError
 from ..machine.bounds import parse_number
+from ..machine.console import bar
 from ..machine.credentials import redact
 from ..machine.extras import check_installed
 from ..machine.places import Place
-from ..machine.progress import bar
 from ..runs.folder import Run
 from ..runs.parts import WORKER
 from ..runs.records import Session, Start

@@ -22,12 +22,12 @@ from ..collection import Data, Source, open_collection
 from ..collection.format import is_encodable
 from ..engines import EngineOptions
 from ..errors import InputError
+from ..machine.console import bar
 from ..machine.disk import remove_tree
 from ..machine.extras import check_installed
 from ..machine.names import short_repr, shorten
 from ..machine.places import Place as Folder
 from ..machine.places import parse_place
-from ..machine.progress import bar
 from ..measures.settling import Outcome, check_rule, outcome
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..runs.folder import Run

@@ -20,13 +20,13 @@ from ..collection.splits import shared_mistakes
 from ..engines import Recording
 from ..errors import InputError
 from ..machine.disk import is_there, lock_folder
+from ..machine.extras import versions
 from ..machine.places import Place
-from ..machine.stopping import finishing
+from ..machine.process import finishing
 from ..runs.folder import Run
 from ..runs.layout import RECORD_FILE, QueryRow
 from ..runs.records import Session, Start
 from ..runs.table import FIRST_STAGE, Scored
-from ..runs.versions import versions
 from ..tasks import TASKS
 from ..terms import Collection, Failure, Instance, JsonObject
 from ..window.presentation import balanced_orders, count_orders, generator, permutations

@@ -22,10 +22,10 @@ import numpy as np
 from ..engines import Backend, Engine, Grader, Recording
 from ..errors import RunMismatch, SteadyscoreError, UnusableScorer
 from ..machine.disk import cache_folder
+from ..machine.extras import versions
 from ..runs.folder import Run
 from ..runs.records import RunRecord, ScoredAgain, Start
 from ..runs.table import Scored
-from ..runs.versions import versions
 from ..terms import Array, Instance
 from ..window.presentation import generator, windows
 from .presented import in_pool_order

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ..errors import InputError, UsageError
 from ..machine.bounds import Percentage, Positive, Share
-from ..machine.threads import cores
+from ..machine.process import cores
 from ..terms import PromptStyle
 
 

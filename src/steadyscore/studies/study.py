@@ -10,8 +10,8 @@ from ..audits.audit import ScorerInput, open_backend
 from ..collection import Source
 from ..engines import Recording
 from ..errors import InputError
+from ..machine.console import bar
 from ..machine.places import Place
-from ..machine.progress import bar
 from ..runs.folder import Run
 from ..scoring.config import in_precision_of, scorer_for
 from ..scoring.score import score_collection

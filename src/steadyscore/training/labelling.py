@@ -13,10 +13,10 @@ from ..engines.python import open_object
 from ..errors import InputError
 from ..machine import console
 from ..machine.bounds import Positive, changed_fields, check_fields
+from ..machine.console import bar
 from ..machine.disk import is_there
 from ..machine.names import short_repr
 from ..machine.places import Place, parse_place
-from ..machine.progress import bar
 from ..runs.folder import Run
 from ..runs.layout import RECORD_FILE
 from ..scoring.config import AuditConfig, Cut, ShownSettings, configure, in_precision_of, open_scorer

@@ -21,10 +21,10 @@ from peft import get_peft_model_state_dict
 
 from ..engines.local.model import TransformersEngine
 from ..errors import InputError, ModelError, WindowTooLong
+from ..machine.console import job
 from ..machine.disk import lock_folder, write_json
-from ..machine.progress import job
+from ..machine.extras import versions
 from ..models.card import Card, read_card
-from ..runs.versions import versions
 from ..scoring.config import AuditConfig
 from ..scoring.score import score_query
 from ..scoring.scorer import Scorer

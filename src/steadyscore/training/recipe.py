@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from ..errors import InputError
 from ..machine.bounds import AboveZero, BelowOne, NotNegative, Positive, Share, ZeroOrMore
+from ..machine.contents import read_whole
 from ..machine.extras import check_installed
 from ..machine.names import nearest
-from ..machine.unpacking import read_whole
 from ..scoring.scorer import Settings
 from ..tasks import TASKS, Task
 from ..terms import Collection, JsonObject, Markers, Placeholder, PromptStyle

@@ -14,9 +14,9 @@ from accelerate import Accelerator
 from ..collection import open_collection
 from ..engines.local.model import TransformersEngine
 from ..machine.disk import atomic, explaining_os_errors, sha256
+from ..machine.extras import versions
 from ..models.adapter import WEIGHTS, card_for_base
 from ..models.card import Card, CardData, TrainedSettings, base_of
-from ..runs.versions import versions
 from ..scoring.estimate import remember_speed
 from ..scoring.scorer import Scorer
 from ..terms import JsonObject

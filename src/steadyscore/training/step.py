@@ -20,7 +20,7 @@ from peft import PeftModel
 from ..engines import Engine
 from ..engines.local.model import TransformersEngine
 from ..errors import ModelError
-from ..machine.progress import job
+from ..machine.console import job
 from ..scoring.scorer import Scorer
 from ..terms import JsonObject, Prompt
 from ..window.presentation import generator

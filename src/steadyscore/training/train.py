@@ -12,9 +12,9 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 from ..collection import Data, Names, keep_as_file
 from ..errors import InputError
+from ..machine.console import job
 from ..machine.extras import TRAINING, check_installed
 from ..machine.names import short_repr
-from ..machine.progress import job
 from ..models.card import Card, adapter_address
 from ..terms import Markers, Placeholder, PromptStyle
 from .check import checked_data, make_config

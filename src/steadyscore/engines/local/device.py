@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, get_args
 import torch
 
 from ...errors import InputError
-from ...machine.threads import cores
+from ...machine.process import cores
 from .. import Precision
 
 T = TypeVar("T")

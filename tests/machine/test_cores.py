@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from steadyscore.engines.local.device import share_threads
-from steadyscore.machine import threads
+from steadyscore.machine import process
 
 
 @pytest.mark.parametrize(
@@ -26,17 +26,17 @@ def test_a_containers_share_of_time(files, share, tmp_path):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
-    assert threads.container_share(tmp_path) == share
+    assert process.container_share(tmp_path) == share
 
 
 @pytest.mark.parametrize(("share", "count"), [(None, 6), (1.5, 2), (0.2, 1), (64.0, 6)])
 def test_cores_are_those_it_may_run_on_and_no_more_than_its_share(share, count, monkeypatch):
     own = SimpleNamespace(sched_getaffinity=lambda process: range(6), cpu_count=lambda: 96, environ=os.environ)
-    monkeypatch.setattr(threads, "os", own)
-    monkeypatch.setattr(threads, "container_share", lambda: share)
-    assert threads.cores() == count
+    monkeypatch.setattr(process, "os", own)
+    monkeypatch.setattr(process, "container_share", lambda: share)
+    assert process.cores() == count
     own.process_cpu_count = lambda: 3
-    assert threads.cores() == min(3, count)
+    assert process.cores() == min(3, count)
 
 
 def test_a_model_takes_no_more_threads_than_cores_and_never_more_than_before(monkeypatch):
