@@ -13,6 +13,7 @@ from ..collection import Data
 from ..engines.generator import Decoding
 from ..errors import InputError
 from ..machine.bounds import Positive, check_fields, field_mistakes
+from ..machine.names import nearest
 from ..measures.answers import EVIDENCE
 from ..measures.stopping import Until
 from ..measures.threshold import Threshold
@@ -178,7 +179,9 @@ def configure(config: AuditConfig, settings: Mapping[str, Any], known: type = Au
     """
     names = get_type_hints(known)
     if unknown := [name for name in dict.fromkeys([*settings, *changed_settings(config)]) if name not in names]:
-        raise InputError(f"{verb} has no setting {', '.join(unknown)}. It has {', '.join(names)}.")
+        meant = [near for name in unknown if (near := nearest(name, names))]
+        hint = f" Did you mean {', '.join(meant)}?" if meant else ""
+        raise InputError(f"{verb} has no setting {', '.join(unknown)}. It has {', '.join(names)}.{hint}")
     settings = dict(settings)
     changes: dict[str, dict[str, Any]] = {"cut": {}, "settings": {}, "threshold": {}, "view": {}, "": {}}
     mistakes = [f"{name} is {settings.pop(name)!r}: give a list." for name in _LISTS if isinstance(settings.get(name), str)]
