@@ -28,5 +28,8 @@ elif [ -n "$drops" ]; then
     drops=
 fi
 [ -n "${GATE:-}$drops" ] || exit 0
+code=0
 # shellcheck disable=SC2086
-steadyscore gate "$out" ${GATE:-} $drops --format markdown --junit "$out/gate.xml" >>"$summary"
+steadyscore gate "$out" ${GATE:-} $drops --format markdown --junit "$out/gate.xml" >>"$summary" || code=$?
+[ "$code" != 3 ] || echo "next: steadyscore audit --scorer '$SCORER' --data '$DATA' --out runs/check ${AUDIT:-}, and open runs/check/report/index.html" >&2
+exit "$code"

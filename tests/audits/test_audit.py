@@ -258,7 +258,7 @@ def test_scores_that_exist_go_in_as_an_array_a_frame_or_a_file(tmp_path):
         ({"scorers": length, "data": [{"text": "a"}]}, "no column is recognised as query among text"),
         ({"scorers": length, "data": {"query": "a"}}, "dict is not a kind of data"),
         ({"scorers": length, "data": [{"query": "", "candidates": []}]}, "no column is recognised as query or as text"),
-        ({"scorers": length, "data": "passages", "widht": 3}, "audit has no setting widht"),
+        ({"scorers": length, "data": "passages", "widht": 3}, "apart_from. Did you mean width?"),
         ({"scorers": length, "data": "passages", "threshold": steadyscore.Threshold()}, "audit has no setting threshold"),
         ({"scorers": length, "data": "passages", "pool": -1, "width": 0}, "pool is -1: give a whole number, 1 or more."),
         ({"scorers": length, "data": "passages", "permutations": 0}, "permutations is 0: give a whole number, 1 or more."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -72,6 +73,9 @@ def test_the_action_fails_on_an_unstable_scorer_and_passes_on_a_steady_one(repos
         assert int(suite.get("failures")) == (name == "unstable")
         if name == "unstable":
             assert "overlap >= 0.8 fails with 0." in ran.stderr
+            assert re.search(r"^query p\d+: ", ran.stderr, re.M)
+            assert re.search(r"^  p\S+ is kept with .* then dropped with .*\(cause: slot\): ", ran.stderr, re.M)
+            assert "next: steadyscore audit --scorer 'python:scorers:unstable' --data 'passages'" in ran.stderr
             assert "Traceback" not in ran.stderr
     assert codes == {"steady": 0, "unstable": 3}
 
@@ -100,7 +104,14 @@ def test_an_audit_that_cannot_run_fails_the_action_with_its_own_code(repository)
 
 def test_the_gitlab_template_keeps_a_baseline_and_fails_a_later_run(repository):
     template = yaml.safe_load((CI / "gitlab.yml").read_text())[".steadyscore"]
-    variables = template["variables"] | {"DATA": "passages", "AUDIT": FLAGS, "CHECK": str(CI / "check.sh")}
+    source = repository / "source"
+    (source / "deploy").mkdir(parents=True)
+    shutil.copytree(CI, source / "deploy/ci")
+    commit = (
+        "git init -q && git add . && git -c user.name=x -c user.email=x commit -qm x && git tag " + template["variables"]["REF"]
+    )
+    subprocess.run(["sh", "-ec", commit], cwd=source, check=True)
+    variables = template["variables"] | {"SOURCE": source.as_uri(), "DATA": "passages", "AUDIT": FLAGS}
     variables |= {"GATE": "--min overlap=0.5", "MAX_DROP": "overlap=0.05"}
     script = "\n".join(line for line in template["script"] if "pip install" not in line)
     first = run(repository, script, **variables, SCORER="python:scorers:steady", KEEP="yes")

@@ -61,6 +61,14 @@ def test_a_measure_without_a_better_side_has_no_bound():
         assert_order_stable(len, "passages", retention=0.5)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "answer"), [({"overlpa": 0.8}, "did you mean overlap"), ({"queries": 4}, "such as overlap=0.8")]
+)
+def test_a_bound_on_nothing_is_refused_before_anything_is_scored(bounds, answer):
+    with pytest.raises(UsageError, match=f"no measure has a bound: .*{answer}"):
+        assert_order_stable(None, "passages", **bounds)
+
+
 def test_the_plugin_imports_nothing_of_ours_before_a_test_asks():
     code = "import sys, steadyscore.integrations.pytest; print({'numpy', 'pyarrow', 'torch'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Unpack, cast
 from xml.etree import ElementTree
@@ -16,6 +16,7 @@ from ..machine.bounds import parse_number
 from ..machine.names import short_repr
 from ..measures.intervals import FEWEST, LEVEL, Interval
 from ..measures.ranking import unless_nan
+from ..report.example import flip_lines
 from ..results.audit import Audit, presentation_remarks
 from ..results.figure import Figure, paired_gain
 from ..results.load import Measuring
@@ -131,6 +132,14 @@ class Gate(Printed):
     """Every bound on every run. True where all hold; prints as the table of `steadyscore gate`."""
 
     checks: tuple[Check, ...]
+    audits: tuple[Audit, ...] = field(default=(), compare=False)
+    """The audits of scores that were checked."""
+
+    @property
+    def examples(self) -> list[str]:
+        """Of every audit that fails a bound: a query, two orders of it, what they decide differently about, and why."""
+        failed = {check.run for check in self.checks if not check.ok and check.bound.measure != MISSING}
+        return [line for audit in self.audits if _name(audit) in failed for line in flip_lines(audit)]
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -204,7 +213,8 @@ def gate(
     loaded, before = collect(audits), collect([] if baseline is None else [baseline])
     if not loaded:
         raise InputError("there is nothing to check. Give audits, or run folders.")
-    return Gate(tuple(check for audit in loaded for check in _check(audit, bounds, before, allow_missing)))
+    checks = tuple(check for audit in loaded for check in _check(audit, bounds, before, allow_missing))
+    return Gate(checks, tuple(audit for audit in loaded if isinstance(audit, Audit)))
 
 
 def _check(audit: Audit | OtherAudit, bounds: Sequence[Bound], before: Sequence[Audit | OtherAudit], allowed: int) -> list[Check]:

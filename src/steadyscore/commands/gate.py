@@ -18,6 +18,7 @@ from .shared import (
     examples,
     measured_by_flags,
     measuring_of,
+    note,
     note_next,
     print_result,
     refuse,
@@ -69,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
         with atomic(args.junit) as stream:
             stream.write(checked.to_junit())
     print_result(args, checked)
-    checked.raise_if_failed()
+    for line in checked.examples:
+        note(line)
     if len(args.runs) == 1 and not files and not absent_modules(PAGE):
         note_next(args, "report", args.runs[0], *measured_by_flags(args))
+    checked.raise_if_failed()
     return 0

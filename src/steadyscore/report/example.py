@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..machine.names import shorten
 from ..measures.ranking import is_relevant, unless_nan
 from ..measures.registry import MEASURES
 from ..measures.threshold import Cutoff
@@ -22,6 +23,9 @@ from ..terms import Array, Instance
 from .sentences import LABELS, OF_READERS, share_changed
 
 WORDS = {"threshold": {1: "kept", 0: "dropped"}, "preference": {1: "chosen", -1: "rejected", 0: "passed over"}}
+
+WIDTH, MOST = 60, 6
+"""Characters of a candidate, and candidates, that `flip_lines` shows."""
 
 
 def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cutoff: Cutoff) -> int | None:
@@ -245,3 +249,34 @@ def _range(scores: Array, cutoff: float | None) -> tuple[float, float]:
     ends = np.append(scores.ravel(), [] if cutoff is None else [cutoff])
     margin = 0.06 * (np.ptp(ends) or 1.0)
     return float(ends.min() - margin), float(ends.max() + margin)
+
+
+def flip_lines(audit: Audit) -> list[str]:
+    """The query whose decisions agree least, what became of its candidates under two orders, and why."""
+    if audit.explainer is None:
+        return []
+    measure = audit.explainer.measure
+    steadiness = audit.measured.values[measure] * (-1 if measure == "pair_flip" else 1)
+    index = most_affected(audit.queries, steadiness, measure, audit.measured.cutoff)
+    if index is None:
+        return []
+    query, cutoff = audit.queries[index], audit.measured.cutoff.of(index)
+    shown = make_example(query, audit.instance(query.query_id), audit.explainer, cutoff, audit.task.quality_cutoff)
+    lines = [f"query {shown.query_id}" + (f": {_short(shown.query)}" if shown.query else "")]
+    for row, number in enumerate(shown.permutations):
+        if shown.orders is not None:
+            lines.append(f"  order {number} shows {', '.join(shown.orders[row])}")
+        kept = [candidate.id for candidate in shown.candidates if candidate.outcomes[row].state == 1]
+        lines.append(f"  in order {number} it keeps {', '.join(kept) or 'nothing'}")
+    differing = [candidate for candidate in shown.candidates if candidate.differs]
+    for candidate in differing[:MOST]:
+        places = [f" in place {outcome.place}" if outcome.place else "" for outcome in candidate.outcomes]
+        words = [f"{o.word} with {o.score:.3f}{place}" for o, place in zip(candidate.outcomes, places, strict=True)]
+        text = f": {_short(candidate.text)}" if candidate.text else ""
+        lines.append(f"  {candidate.id} is {', then '.join(words)} (cause: {candidate.cause}){text}")
+    more = [f"  and {len(differing) - MOST} more candidates"] if len(differing) > MOST else []
+    return [*lines, *more, *([str(audit.causes)] if audit.causes else [])]
+
+
+def _short(text: str) -> str:
+    return shorten(" ".join(text.split()), WIDTH)

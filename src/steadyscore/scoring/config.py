@@ -16,6 +16,7 @@ from ..engines.kinds import honoured, open_engine, refuse_unhonoured
 from ..engines.python import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive, changed_fields, check_fields, field_mistakes
+from ..machine.names import nearest
 from ..machine.places import Place
 from ..measures.answers import EVIDENCE
 from ..measures.stopping import Until
@@ -191,7 +192,9 @@ def configure(config: AuditConfig, settings: Mapping[str, Any], known: type = Au
     """
     names = get_type_hints(known)
     if unknown := [name for name in dict.fromkeys([*settings, *changed_settings(config)]) if name not in names]:
-        raise InputError(f"{verb} has no setting {', '.join(unknown)}. It has {', '.join(names)}.")
+        meant = [near for name in unknown if (near := nearest(name, names))]
+        hint = f" Did you mean {', '.join(meant)}?" if meant else ""
+        raise InputError(f"{verb} has no setting {', '.join(unknown)}. It has {', '.join(names)}.{hint}")
     settings = dict(settings)
     changes: dict[str, dict[str, Any]] = {"cut": {}, "settings": {}, "threshold": {}, "view": {}, "": {}}
     mistakes = [f"{name} is {settings.pop(name)!r}: give a list." for name in _LISTS if isinstance(settings.get(name), str)]
