@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from steadyscore.engines.recorded import ScoreRecording
 
 from steadyscore.cli import main
-from steadyscore.engines.synthetic import SyntheticReranker
+from steadyscore.engines.synthetic import ScoreRecording, SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.scoring.config import AuditConfig

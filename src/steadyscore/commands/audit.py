@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..audits.audit import ScorerInput, audit
-from ..audits.folders import decision_folders
+from ..audits.audit import ScorerInput, audit, decision_folders
 from ..collection import name_columns
 from ..decision_models.audit import audit_decisions, plan_decisions
 from ..decision_models.result import write_decisions_report

@@ -31,8 +31,7 @@ from ..results.render import Printed, to_text
 from ..results.screen import by_collection, first_decision, screen_measures
 from ..results.table import table_of
 from ..scoring.config import AuditConfig, AuditSettings, Cut, configure
-from ..scoring.parts import Share, Work, score_share
-from ..scoring.ray_launcher import Cluster
+from ..scoring.parts import Cluster, Share, Work, score_share
 from ..scoring.score import check_apart, check_query_ids
 from ..scoring.scorer import Settings
 from ..scoring.starts import start_remarks
