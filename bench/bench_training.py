@@ -63,8 +63,7 @@ def measured(side: str, steps: int) -> dict[str, float]:
     from steadyscore.tasks import TASKS
     from steadyscore.training.examples import examples, views
     from steadyscore.training.labels import from_judgements
-    from steadyscore.training.recipe import resolve_plan
-    from steadyscore.training.recipe import TrainConfig
+    from steadyscore.training.recipe import TrainConfig, resolve_plan
     from steadyscore.training.step import trim_memory
     from steadyscore.training.student import add_lora, lora_config
 
