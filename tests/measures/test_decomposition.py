@@ -44,7 +44,7 @@ def test_marginal_and_residual_add_up(permutations, n, seed):
     "scorer", ["slot_effect", "window_effect", "companion_effect", "shared_companion_effect", "mixed_effect", "noise"]
 )
 def test_planted_shares_are_recovered_within_two_points(scorer):
-    queries = study(simulate.SCORERS[scorer])
+    queries = study(getattr(simulate, scorer))
     planted = collection_shares([q.planted for q in queries])
     assert shares(queries) == pytest.approx(planted, abs=0.02)
 

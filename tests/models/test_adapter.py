@@ -34,7 +34,7 @@ from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve.service import instance_of, open_model
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Collection
-from steadyscore.training import adapters as merge
+from steadyscore.training import adapters
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
 from tests.helpers.tiny import train_adapter
@@ -162,13 +162,13 @@ def test_another_prompt_or_other_grade_tokens_are_mistakes():
 
 
 def test_verify_opens_the_adapter_and_finds_a_changed_prompt(world, copy):
-    found = merge.verify(world / "adapter")
+    found = adapters.verify(world / "adapter")
     assert found["tensors"] == len(load_file(world / "adapter" / adapter.WEIGHTS))
     assert found["largest change of a probe score"] > 0
     card = json.loads((copy / "card.json").read_text())
     (copy / "card.json").write_text(json.dumps(card | {"prompt_hash": "0" * 16}))
     with pytest.raises(ModelError, match="trained with prompt 0000"):
-        merge.verify(copy)
+        adapters.verify(copy)
 
 
 def test_damage_is_said_and_never_loaded(copy):
@@ -199,7 +199,7 @@ def open_by_address(world, folder):
 
 
 def merge_it(world, folder):
-    merge.merge(folder, folder / "merged")
+    adapters.merge(folder, folder / "merged")
 
 
 def serve_it(world, folder):
@@ -229,7 +229,7 @@ def test_every_way_to_an_adapter_makes_the_same_checks(world, copy, opened):
 
 
 def test_merged_scores_equal_unmerged_and_the_merged_folder_opens(world, tmp_path):
-    assert merge.merge(world / "adapter", tmp_path / "merged") < merge.AGREEMENT
+    assert adapters.merge(world / "adapter", tmp_path / "merged") < adapters.AGREEMENT
     merged = scores(f"hf:{tmp_path / 'merged'}", world)
     np.testing.assert_allclose(merged, scores(f"hf:{world / 'base'}+{world / 'adapter'}", world), atol=1e-4)
 
@@ -241,7 +241,7 @@ def merged(world, tmp_path_factory) -> tuple[str, str]:
     trained = Path(shutil.copytree(world / "adapter", folder / "adapter"))
     card = read_card(trained).to_json()
     (trained / "card.json").write_text(json.dumps(card | {"settings": card["settings"] | {"chars": 19, "width": 3}}))
-    merge.merge(trained, folder / "model")
+    adapters.merge(trained, folder / "model")
     return f"hf:{world / 'base'}+{trained}", f"hf:{folder / 'model'}"
 
 
@@ -326,9 +326,9 @@ def test_the_paper_s_tables_take_no_adapter_of_another_task(world, transferred, 
 
 
 def test_a_merge_that_changes_scores_is_not_written(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(merge, "AGREEMENT", -1.0)
+    monkeypatch.setattr(adapters, "AGREEMENT", -1.0)
     with pytest.raises(ModelError, match="The merged model was not written"):
-        merge.merge(world / "adapter", tmp_path / "merged")
+        adapters.merge(world / "adapter", tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
 

@@ -9,13 +9,13 @@ import pytest
 from safetensors import SafetensorError
 
 from steadyscore.errors import StorageError
-from steadyscore.training import adapters as merge
+from steadyscore.training import adapters
 
 FULL = os.strerror(errno.ENOSPC)
 
 
 def write_new(folder, refusal=None):
-    with merge._whole_files(folder) as scratch:
+    with adapters._whole_files(folder) as scratch:
         (scratch / "config.json").write_text("new")
         if refusal:
             raise refusal

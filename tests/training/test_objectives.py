@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from steadyscore.training import objectives as o
+from steadyscore.training.recipe import Schedule
 
 GRADES = st.floats(0, 3, width=32)
 VIEWS = arrays(np.float64, st.tuples(st.integers(2, 5), st.integers(1, 6)), elements=GRADES)
@@ -109,14 +110,19 @@ def test_golden_weights_of_debias_first():
 
 
 def test_ramp_counts_from_zero_and_the_released_mean_is_met():
-    assert [o.ramp(step, 4, 4) for step in (0, 1, 4, 9)] == [0, 1, 4, 4]
-    assert o.ramp(0, 4, 0) == 4
-    assert np.mean([o.ramp(step, 1, 500) for step in range(2305)]) == pytest.approx(0.891, abs=1e-3)  # the paper's passage run
-    assert np.mean([o.ramp(step, 1, 500) for step in range(469)]) == pytest.approx(0.468, abs=1e-3)
+    def weights(steps, ramp_steps, weight=1):
+        schedule = Schedule(steps, ramp_steps, weight, 2e-4, 0.1)
+        return [schedule.weight_at(step) for step in range(steps)]
+
+    assert weights(6, 4, weight=4) == [0, 1, 2, 3, 4, 4]
+    assert weights(2, 0, weight=4) == [4, 4]
+    assert np.mean(weights(2305, 500)) == pytest.approx(0.891, abs=1e-3)  # the paper's passage run
+    assert np.mean(weights(469, 500)) == pytest.approx(0.468, abs=1e-3)
 
 
 def test_the_learning_rate_rises_peaks_and_ends_near_zero():
-    rates = [o.learning_rate(step, 2e-4, 200) for step in range(200)]
+    schedule = Schedule(200, 0, 0.0, 2e-4, 0.1)
+    rates = [schedule.rate_at(step) for step in range(200)]
     assert rates[0] == pytest.approx(2e-4 / 20)
     assert max(rates) == rates[20] == pytest.approx(2e-4)
     assert rates[-1] < 1e-7

@@ -176,19 +176,19 @@ def run(args: argparse.Namespace) -> int:
     return note_after(args, audits)
 
 
-def _mistakes(args: argparse.Namespace) -> list[str]:
-    """What is wrong with the flags of an audit that scores."""
+def _mistakes(args: argparse.Namespace) -> list[object]:
+    """What is wrong with the flags of an audit that scores; what is false is nothing."""
     is_renamed = args.mitigations and {"markers", "held-out-markers"} & {*(args.perturb or ())}
     return [
-        *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
-        *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
-        *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
-        *(["--relevance judges --scores; the data of a scorer carries its own."] if args.relevance else []),
-        *(["--name is that of --scores; name a scorer as --scorer NAME=ADDRESS."] if args.name is not None else []),
-        *([TIED] if args.ties == "input" and (args.serving_permutations > 1 or args.curve) else []),
-        *([_too_many(args)] if args.serving_permutations > args.permutations else []),
-        *(["--perturb markers measures the scorer itself; leave out --mitigation."] if is_renamed else []),
-        *([NOT_SHARED] if args.until and (args.shard or args.on) else []),
+        not args.scorer and "--scorer is missing: say what to audit, for example --scorer smollm2-135m.",
+        not args.data and "--data is missing: name a collection or a file; `steadyscore data list` prints the names.",
+        args.out is None and not args.dry_run and "--out is missing: say where the run goes.",
+        args.relevance and "--relevance judges --scores; the data of a scorer carries its own.",
+        args.name is not None and "--name is that of --scores; name a scorer as --scorer NAME=ADDRESS.",
+        args.ties == "input" and (args.serving_permutations > 1 or args.curve) and TIED,
+        args.serving_permutations > args.permutations and _too_many(args),
+        is_renamed and "--perturb markers measures the scorer itself; leave out --mitigation.",
+        args.until and (args.shard or args.on) and NOT_SHARED,
     ]
 
 
@@ -214,11 +214,8 @@ READ_WITH_DECISIONS = (
 def run_decisions(args: argparse.Namespace, unread: list[str]) -> int:
     """`unread` are the mistakes in flags that nothing here reads."""
     refuse(
-        *(
-            ["--scorer is missing: say what to audit, for example --scorer systemone:m@http://localhost:8000."]
-            * (not args.scorer)
-        ),
-        *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
+        not args.scorer and "--scorer is missing: say what to audit, for example --scorer systemone:m@http://localhost:8000.",
+        args.out is None and not args.dry_run and "--out is missing: say where the run goes.",
         *unread,
     )
     options, scorers = engine_options(args), scorers_by_name(args.scorer)

@@ -49,10 +49,9 @@ def run(args: argparse.Namespace) -> int:
 
 def check_runs(args: argparse.Namespace) -> int:
     """Every file of some run folders: its checksum, and its rows against what was asked."""
-    given = [parse_place(place) for place in args.runs]
-    runs = find_folders(given)
+    runs = find_folders(args.runs)
     findings = [(folder, finding) for folder in runs for finding in _inspect(folder)]
-    findings += [(folder, finding) for folder in given if folder not in runs for finding in inspect_results(folder)]
+    findings += [(folder, finding) for folder in args.runs if folder not in runs for finding in inspect_results(folder)]
     rows = [
         {"run": str(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
         for folder, f in findings

@@ -9,7 +9,7 @@ from ..collection import name_columns
 from ..machine.names import slug
 from ..machine.places import parse_place
 from ..models.embedded import base_address_mistake
-from ..scoring.config import ShownSettings
+from ..scoring.config import AuditSettings
 from ..training.labelling import LabelConfig, LabelWork, label, orders_of
 from .flags import add_columns, add_field, add_fields, from_flags, scorers_by_name
 from .shared import (
@@ -62,7 +62,7 @@ DERIVED = "--shard, --on and --dry-run are for a teacher's scoring; labels that 
 def run(args: argparse.Namespace) -> int:
     name, args.scorer = next(iter(scorers_by_name([args.scorer] if args.scorer else []).items()), (args.start, None))
     config, options = from_flags(LabelConfig, args), engine_options(args)
-    shown = config_of(args, ShownSettings.__annotations__)
+    shown = config_of(args, AuditSettings.__annotations__.keys() - LabelConfig.__dataclass_fields__.keys())
     if (args.start or args.scorer == "judgements") and (args.shard or args.on or args.dry_run):
         refuse(DERIVED)
     data = name_columns(args.data, args.columns)

@@ -25,7 +25,7 @@ from .flags import local_path, positive
 from .shared import (
     add_engine,
     add_json,
-    add_launch,
+    add_workers,
     engine_options,
     examples,
     note,
@@ -74,7 +74,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                 choices=get_args(Stage),
                 help="make labels, adapters or runs only (default: all three, one after the other)",
             )
-            add_launch(
+            add_workers(
                 sub,
                 "worker I of N: make its part of a stage in the store, which all see; without --shard, what is left",
             )

@@ -272,10 +272,10 @@ def note_failed(failed: Sequence[Failure], of: str, done: str = "scored") -> int
     return 4
 
 
-def refuse(*mistakes: str) -> None:
-    """Wrong usage that argparse cannot see by itself."""
-    if mistakes:
-        raise UsageError("\n".join(mistakes))
+def refuse(*mistakes: object) -> None:
+    """Wrong usage that argparse cannot see by itself; what is false is none, so that `condition and sentence` may be given."""
+    if told := [str(mistake) for mistake in mistakes if mistake]:
+        raise UsageError("\n".join(told))
 
 
 # -- the command that usually follows
@@ -351,13 +351,11 @@ def print_audits(audits: Audits, args: argparse.Namespace, of: str | None = None
 # -- a share of the work, and what it will cost
 
 
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    """Who scores, where it is not this process alone."""
-    add_launch(parser, "be worker I of N: score its parts into --out, which all see; the same command without --shard collects")
+ONE_OF_MANY = "be worker I of N: score its parts into --out, which all see; the same command without --shard collects"
 
 
-def add_launch(parser: argparse.ArgumentParser, share: str) -> None:
-    """A share for this process, or a cluster for all."""
+def add_workers(parser: argparse.ArgumentParser, share: str = ONE_OF_MANY) -> None:
+    """Who scores, where it is not this process alone: a share for this process, or a cluster for all."""
     either = parser.add_argument_group("many machines").add_mutually_exclusive_group()
     either.add_argument("--shard", type=as_flag(Share.parse), metavar="I/N", help=share)
     either.add_argument(

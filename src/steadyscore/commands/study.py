@@ -27,6 +27,7 @@ from .flags import above_zero, add_columns, add_field, add_settings, finite, mod
 from .shared import (
     THRESHOLD_FLAGS,
     add_allow_missing,
+    add_dry_run,
     add_engine,
     add_json,
     add_presentation,
@@ -135,7 +136,7 @@ def _attack_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min", action="append", default=[], metavar="NAME=X", help=bound.format("least"))
     parser.add_argument("--max", action="append", default=[], metavar="NAME=X", help=bound.format("most"))
     add_allow_missing(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost (a few windows are timed)")
+    add_dry_run(parser)
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_threshold(parser)
 

@@ -60,7 +60,7 @@ LISTED = (
 
 
 def measure_attack(scores: Array, attacker: int, companions: Array, kept: Array | None) -> dict[str, float]:
-    """Every measure of a query, from its scores (2, n) before and after; NaN where it has no meaning.
+    """Every measure of a query, from its scores (2, n) without and with the hostile words; NaN where it has no meaning.
 
     attacker    column of the candidate that attacks
     companions  (n,) bool: the others that share its window
@@ -241,6 +241,20 @@ class _Before(NamedTuple):
     cutoff: Cutoff
     """Fitted on other queries."""
 
+    def scores(self, after: Scored) -> Array:
+        """(2, n) in first-stage order, before and after."""
+        rows: Array = np.stack([self.query.first_stage, after.first_stage])  # type: ignore[list-item]
+        return rows
+
+    def companions(self) -> Array:
+        """(n,) the candidates that share the window of the one that attacks; everybody else where windows are not known."""
+        others: Array = np.arange(len(self.query.candidate_ids)) != self.attacker
+        if self.query.windows is None:
+            return others
+        windows = self.query.windows[self.query.permutations == FIRST_STAGE][0]
+        shared: Array = others & (windows == windows[self.attacker])
+        return shared
+
 
 def load_attack(folder: str | Place, *, attacks: Sequence[str] | None = None, threshold: Threshold | None = None) -> AttackAudit:
     """What the attacks in a folder moved, measured again; no model is needed.
@@ -263,19 +277,21 @@ def load_attack(folder: str | Place, *, attacks: Sequence[str] | None = None, th
     if not before:
         raise InputError(NOBODY_ATTACKS)
     effects: dict[str, dict[str, Effect]] = {}
-    examples: list[tuple[float, AttackedQuery]] = []
+    gained, example = 0.0, None
     not_measured: dict[str, str] = {}
     runs = [clean]
     for name in choose_attacks(there if attacks is None else attacks):
         hostile, harmless = (Run.open(root / place / name) for place in (ATTACKS_FOLDER, HARMLESS))
         after, control = ({query.query_id: query for query in run.read_queries()} for run in (hostile, harmless))
         known = {id: one for id, one in before.items() if id in after and id in control}
-        effects[name] = _compare(*(_measure(known, rows) for rows in (after, control)))
+        moved = _measure(known, after)
+        effects[name] = _compare(moved, _measure(known, control))
         if not known:
             not_measured[name] = next(f.reason for f in failures([hostile, harmless])).removeprefix("NotShown: ")
-        examples += [_show(name, one, after[id]) for id, one in known.items()]
+        elif moved[OWN].max() > gained:
+            gained, (id, one) = float(moved[OWN].max()), list(known.items())[int(moved[OWN].argmax())]
+            example = _show(name, one, after[id])
         runs += [hostile, harmless]
-    gain, example = max(examples, key=lambda pair: pair[0], default=(0.0, None))
     return AttackAudit(
         name=clean.record.name,
         collection=clean.record.collection,
@@ -284,7 +300,7 @@ def load_attack(folder: str | Place, *, attacks: Sequence[str] | None = None, th
         cutoff=cutoff,
         queries=len(before),
         effects=effects,
-        example=example if gain > 0 else None,
+        example=example,
         without_attacker=tuple(query.query_id for query in queries if query.query_id not in before),
         failed=failures(runs),
         not_measured=not_measured,
@@ -299,28 +315,10 @@ def _find_attacker(query: Scored, seed: int) -> int | None:
     return None if attacker is None else query.candidate_ids.index(attacker)
 
 
-def _pair_rows(one: _Before, after: Scored) -> Array:
-    """(2, n) scores in first-stage order, before and after."""
-    rows: Array = np.stack([one.query.first_stage, after.first_stage])  # type: ignore[list-item]
-    return rows
-
-
-def _companions(one: _Before) -> Array:
-    """(n,) the candidates that share the window of the one that attacks; everybody else where windows are not known."""
-    others: Array = np.arange(len(one.query.candidate_ids)) != one.attacker
-    if one.query.windows is None:
-        return others
-    windows = one.query.windows[one.query.permutations == FIRST_STAGE][0]
-    shared: Array = others & (windows == windows[one.attacker])
-    return shared
-
-
 def _measure(before: Mapping[str, _Before], after: Mapping[str, Scored]) -> dict[str, Array]:
     """Measure -> (Q,) over the queries in which somebody attacks."""
-    rows = []
-    for id, one in before.items():
-        scores = _pair_rows(one, after[id])
-        rows.append(measure_attack(scores, one.attacker, _companions(one), one.cutoff.retained(scores)))
+    pairs = [(one, one.scores(after[id])) for id, one in before.items()]
+    rows = [measure_attack(scores, one.attacker, one.companions(), one.cutoff.retained(scores)) for one, scores in pairs]
     return {measure: np.array([values[measure] for values in rows]) for measure in ATTACK_MEASURES}
 
 
@@ -333,15 +331,12 @@ def _compare(attack: dict[str, Array], harmless: dict[str, Array]) -> dict[str, 
     }
 
 
-def _show(attack: str, one: _Before, after: Scored) -> tuple[float, AttackedQuery]:
-    """What the attacking candidate gained, and the ranking of its query before and after."""
-    scores = _pair_rows(one, after)
+def _show(attack: str, one: _Before, after: Scored) -> AttackedQuery:
+    """The ranking of a query before and after."""
+    scores = one.scores(after)
     places, ids = rank(scores) + 1, one.query.candidate_ids
     rows = [(ids[c], float(scores[0, c]), float(scores[1, c]), int(places[0, c]), int(places[1, c])) for c in range(len(ids))]
-    ranked = tuple(sorted(rows, key=lambda row: row[-1]))
-    return float(scores[1, one.attacker] - scores[0, one.attacker]), AttackedQuery(
-        attack, after.query_id, ids[one.attacker], ranked
-    )
+    return AttackedQuery(attack, after.query_id, ids[one.attacker], tuple(sorted(rows, key=lambda row: row[-1])))
 
 
 def _visible(text: str) -> str:

@@ -143,7 +143,8 @@ def _mean_tau_psi(scorer: Callable[..., Simulated], rng: np.random.Generator) ->
     return float(np.mean([tau_psi(query.scores) for query in _queries(scorer, rng)]))
 
 
-# -- scorers of known structure
+# -- scorers of known structure: functions (orders, width, rng) -> Simulated, where `orders` (M, n) maps position to candidate and
+# windows are contiguous
 
 
 class Simulated(NamedTuple):
@@ -240,21 +241,6 @@ def noise(orders: ArrayLike, width: int, rng: np.random.Generator) -> Simulated:
 def ties(orders: ArrayLike, width: int, rng: np.random.Generator) -> Simulated:
     """Four distinct scores and no order effect: only a tie-break by input position can make this scorer unstable."""
     return simulate(_base(orders, rng), orders, width, step=1 / 3)
-
-
-SCORERS: dict[str, Callable[[ArrayLike, int, np.random.Generator], Simulated]] = {
-    scorer.__name__: scorer
-    for scorer in (
-        no_order_effect,
-        slot_effect,
-        window_effect,
-        companion_effect,
-        shared_companion_effect,
-        mixed_effect,
-        noise,
-        ties,
-    )
-}
 
 
 def _base(orders: ArrayLike, rng: np.random.Generator) -> Array:

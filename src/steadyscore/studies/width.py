@@ -1,4 +1,10 @@
-"""`study_width`: what serving in company changes against serving alone, and why; scored under four conditions, or from runs."""
+"""`study_width`: what serving in company changes against serving alone, and why; scored under four conditions, or from runs.
+
+The conditions tell apart why width changes a score (§G.2). `alone`: one text, one line to answer. `skeleton`: one text, marked
+as in its window, under the whole answer of that window. `fillers`: the window, its companions replaced by texts of like length
+from other queries. `companions`: the window as it is. From one to the next only one thing changes: the answer, the prompt's
+length and the place in it, the companions' content.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +42,10 @@ from ..window.presentation import windows
 from ..window.prompt import shown
 from .study import Variant, open_one, run_variants
 
+Condition = Literal["companions", "fillers", "skeleton", "alone"]
+CONDITIONS: tuple[Condition, ...] = get_args(Condition)
+MOST_FILLERS = 20_000
+"""Texts that are held to fill with; of a larger collection those with the smallest hashes."""
 BASES = ("first-stage order", "mean of the permutations")
 """What quality is read off: the scores in first-stage order, or their mean over all permutations."""
 
@@ -206,12 +216,6 @@ def _incomplete(runs: Mapping[Condition, Run]) -> list[Run]:
 
 
 # -- the conditions
-
-
-Condition = Literal["companions", "fillers", "skeleton", "alone"]
-CONDITIONS: tuple[Condition, ...] = get_args(Condition)
-MOST_FILLERS = 20_000
-"""Texts that are held to fill with; of a larger collection those with the smallest hashes."""
 
 
 def under_condition(scorer: PoolScorer, condition: Condition, data: Data) -> PoolScorer:

@@ -22,6 +22,7 @@ from ..runs.layout import RECORD_FILE
 from ..scoring.config import AuditConfig, Cut, ShownSettings, configure, in_precision_of, open_scorer
 from ..scoring.parts import Cluster, Worker, score_on
 from ..scoring.score import cut_instances
+from ..scoring.scorer import Scorer
 from ..scoring.starts import start_remarks
 from ..tasks import TASKS
 from ..terms import Failure, Instance, JsonObject
@@ -122,9 +123,14 @@ class LabelWork:
         """What labels, as messages name it."""
         return str(self.start or (self.teacher if isinstance(self.teacher, str) else open_object(self.teacher).name))
 
+    def open_teacher(self, source: Source) -> tuple[Scorer, AuditConfig]:
+        """Who labels, and what of every query."""
+        shown, options = orders_of(self.config, self.shown), in_precision_of([self.out], self.teacher, self.options)
+        return open_scorer(self.teacher, source.collection, shown, options), shown
+
     def workers(self) -> Iterator[tuple[str, Worker]]:
-        source, shown = open_collection(self.data), orders_of(self.config, self.shown)
-        scorer = open_scorer(self.teacher, source.collection, shown, in_precision_of([self.out], self.teacher, self.options))
+        source = open_collection(self.data)
+        scorer, shown = self.open_teacher(source)
         worker = Worker(scorer, source, self.out, shown, self.command, allow_scorer_change=self.allow_scorer_change)
         yield f"labels of {scorer.name} for {source.collection.name}", worker
 
@@ -241,8 +247,7 @@ def _record(work: LabelWork, labels: Sequence[Label]) -> JsonObject:
 
 def _score(work: LabelWork, source: Source) -> tuple[list[Label], list[Failure]]:
     """Labels, and the queries that the teacher failed on."""
-    collection, shown = source.collection, orders_of(work.config, work.shown)
-    scorer = open_scorer(work.teacher, collection, shown, in_precision_of([work.out], work.teacher, work.options))
+    scorer, shown = work.open_teacher(source)
     labels = label_collection(
         scorer,
         source,
@@ -250,7 +255,7 @@ def _score(work: LabelWork, source: Source) -> tuple[list[Label], list[Failure]]
         shown,
         scale=work.config.scale,
         command=list(work.command),
-        progress=bar(f"labels of {work.named} for {collection.name}", work.quiet),
+        progress=bar(f"labels of {work.named} for {source.collection.name}", work.quiet),
         allow_scorer_change=work.allow_scorer_change,
     )
     record = Run.open(work.out).record

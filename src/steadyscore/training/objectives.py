@@ -103,19 +103,6 @@ def _log1p(x: Any) -> Any:
     return np.log1p(x) if isinstance(x, np.ndarray) else x.log1p()
 
 
-def ramp(step: int, weight: float, steps: int) -> float:
-    """λ · min(step / steps, 1), step counted from 0 (§B.3); without a ramp the weight at once."""
-    return weight * min(step / steps, 1.0) if steps else weight
-
-
-def learning_rate(step: int, peak: float, steps: int, warmup: float = 0.1) -> float:
-    """Linear over the first int(warmup · steps) steps, from peak / warm-up steps on; then a cosine to 0 (§B.3)."""
-    warm = int(warmup * steps)
-    if step < warm:
-        return peak * (step + 1) / warm
-    return peak * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1))) / 2
-
-
 # -- what each objective is made of
 
 

@@ -17,7 +17,7 @@ from ..machine.names import nearest
 from ..scoring.scorer import Settings
 from ..tasks import TASKS, Task
 from ..terms import Collection, JsonObject, Markers, Placeholder, PromptStyle
-from .objectives import OBJECTIVES, Convention, Objective, ObjectiveName, learning_rate, ramp
+from .objectives import OBJECTIVES, Convention, Objective, ObjectiveName
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -324,10 +324,15 @@ class Schedule:
     warmup: float
 
     def weight_at(self, step: int) -> float:
-        return ramp(step, self.weight, self.ramp_steps)
+        """λ · min(step / ramp, 1), step counted from 0 (§B.3); without a ramp the weight at once."""
+        return self.weight * min(step / self.ramp_steps, 1.0) if self.ramp_steps else self.weight
 
     def rate_at(self, step: int) -> float:
-        return learning_rate(step, self.learning_rate, self.steps, self.warmup)
+        """Linear over the first int(warmup · steps) steps, from peak / warm-up steps on; then a cosine to 0 (§B.3)."""
+        warm = int(self.warmup * self.steps)
+        if step < warm:
+            return self.learning_rate * (step + 1) / warm
+        return self.learning_rate * (1 + math.cos(math.pi * (step - warm) / max(self.steps - warm, 1))) / 2
 
 
 def resolve_plan(config: TrainConfig, collection: Collection) -> Plan:
