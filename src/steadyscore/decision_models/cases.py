@@ -26,8 +26,6 @@ from .system_one import LevelsShape, NoulShape, OptionsShape
 
 EMBEDDED = {"tickets": Path(__file__).with_name("tickets.json")}
 """Files that ship: ten support tickets with help articles, written for this package."""
-
-
 MOST_OPTIONS = 255
 """The most that any known server takes."""
 
