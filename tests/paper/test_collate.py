@@ -12,10 +12,8 @@ from steadyscore.paper.collate import (
     WHOLE,
     closed_value,
     extreme_value,
-    lead_beyond_seed_spread,
-    lead_in_the_mean,
-    lead_on_every_seed,
     lead_value,
+    leading,
     mean_value,
     permutation_range,
     wins_value,
@@ -129,29 +127,29 @@ def test_groups_keep_the_order_in_which_they_came():
 class TestBold:
     def test_a_lead_on_every_seed_beyond_the_margin_is_marked(self):
         rows = [[0.21, 0.20, 0.22], [0.13, 0.12, 0.13], [0.08, 0.08, 0.09]]
-        assert lead_on_every_seed(rows, "lower", 0.01) == 2
+        assert leading(rows, "lower", "every_seed", 0.01) == 2
 
     def test_one_seed_behind_is_not(self):
-        assert lead_on_every_seed([[0.5, 0.5, 0.5], [0.9, 0.9, 0.4]], "higher", 0.0) is None
+        assert leading([[0.5, 0.5, 0.5], [0.9, 0.9, 0.4]], "higher", "every_seed", 0.0) is None
 
     def test_a_lead_within_the_permutation_range_is_not(self):
-        assert lead_on_every_seed([[0.455] * 3, [0.459] * 3], "higher", 0.01) is None
+        assert leading([[0.455] * 3, [0.459] * 3], "higher", "every_seed", 0.01) is None
 
     def test_a_row_without_all_seeds_is_compared_with_nothing(self):
-        assert lead_on_every_seed([[0.1, 0.2], [0.5]], "higher", 0.0) is None
+        assert leading([[0.1, 0.2], [0.5]], "higher", "every_seed", 0.0) is None
 
     def test_a_lead_must_exceed_the_seed_sd_of_every_row_it_leads(self):
-        assert lead_beyond_seed_spread([[0.45, 0.46], [0.459, 0.461]], "higher") is None
-        assert lead_beyond_seed_spread([[0.20, 0.21], [0.083, 0.085]], "lower") == 1
+        assert leading([[0.45, 0.46], [0.459, 0.461]], "higher", "seed_spread") is None
+        assert leading([[0.20, 0.21], [0.083, 0.085]], "lower", "seed_spread") == 1
 
     def test_equal_rows_have_no_leader(self):
-        assert lead_in_the_mean([[0.5], [0.5]], "higher") is None
+        assert leading([[0.5], [0.5]], "higher", "best") is None
 
     @given(st.lists(st.floats(0, 1), min_size=2, max_size=5, unique=True))
     def test_a_lead_on_every_seed_is_a_lead_in_the_mean(self, levels):
         rows = [[level] * 3 for level in levels]
-        found = lead_on_every_seed(rows, "higher", 0.0)
-        assert found is None or found == lead_in_the_mean(rows, "higher")
+        found = leading(rows, "higher", "every_seed", 0.0)
+        assert found is None or found == leading(rows, "higher", "best")
 
 
 def test_the_permutation_range_weighs_collections_alike():

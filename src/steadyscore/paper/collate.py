@@ -19,6 +19,7 @@ from ..measures.preference import gold_crossing, pair_flip
 from ..measures.views import quality_by_permutation, quality_of
 from ..runs.table import FIRST_STAGE, Scored, take_rows
 from ..terms import Array
+from .recipe import Bold
 
 WHOLE = ("*",)
 """In place of query ids: one value that only the whole collection has."""
@@ -116,40 +117,26 @@ def closed_value(single: Value, x: Value, oc: Value) -> Value:
 # -- the bold rules
 
 
-def lead_on_every_seed(rows: Sequence[Sequence[float]], better: Better, margin: float) -> int | None:
-    """The row that is ahead of every other on every seed, and in the mean by more than `margin` (Table 1's rule)."""
-    return _lead(rows, better, lambda best, others: bool((best > others).all() and (_distances(best, others) > margin).all()))
+def leading(rows: Sequence[Sequence[float]], better: Better, rule: Bold, margin: float = 0.0) -> int | None:
+    """The row that a rule marks; none where a row lacks a seed or there is no direction.
 
-
-def lead_beyond_seed_spread(rows: Sequence[Sequence[float]], better: Better) -> int | None:
-    """The row whose lead over each other row is larger than that row's seed SD."""
-
-    def is_clear(best: Array, others: Array) -> bool:
-        spread = others.std(axis=1, ddof=1) if others.shape[1] > 1 else np.zeros(len(others))
-        return bool((_distances(best, others) > spread).all())
-
-    return _lead(rows, better, is_clear)
-
-
-def lead_in_the_mean(rows: Sequence[Sequence[float]], better: Better) -> int | None:
-    """The best row, if no other equals it."""
-    return _lead(rows, better, lambda best, others: bool((best.mean() != others.mean(axis=1)).all()))
-
-
-def _distances(best: Array, others: Array) -> Array:
-    distances: Array = best.mean() - others.mean(axis=1)
-    return distances
-
-
-def _lead(rows: Sequence[Sequence[float]], better: Better, is_ahead: Callable[[Array, Array], bool]) -> int | None:
-    """The row with the best mean, if it is ahead of all others; none where a row lacks a seed or there is no direction."""
+    `every_seed`: ahead of every other on every seed, and in the mean by more than `margin` (Table 1's rule). `seed_spread`: its
+    lead over each other row is larger than that row's seed SD. `best`: its mean is the best, and no other equals it.
+    """
     if better == "neither" or len(rows) < 2 or len({len(row) for row in rows}) != 1 or not len(rows[0]):
         return None
     table = np.array(rows, float) * (-1 if better == "lower" else 1)
     if np.isnan(table).any():
         return None
     best = int(table.mean(axis=1).argmax())
-    return best if is_ahead(table[best], np.delete(table, best, axis=0)) else None
+    mine, others = table[best], np.delete(table, best, axis=0)
+    leads_by = mine.mean() - others.mean(axis=1)
+    if rule == "best":
+        return best if (leads_by != 0).all() else None
+    if rule == "seed_spread":
+        spread = others.std(axis=1, ddof=1) if table.shape[1] > 1 else np.zeros(len(others))
+        return best if (leads_by > spread).all() else None
+    return best if (mine > others).all() and (leads_by > margin).all() else None
 
 
 def permutation_range(quality: Sequence[Array]) -> float:

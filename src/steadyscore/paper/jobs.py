@@ -274,7 +274,6 @@ def job_of(request: Request, needs: frozenset[Need], choices: Choices) -> Job:
             width=None if takes_pool else width_at(width, collection, scale),
             partition=request.partition,
             placeholder=request.placeholder,
-            markers=request.markers,
         ),
         cut=Cut(queries, pool),
     )

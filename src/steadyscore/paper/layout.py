@@ -17,7 +17,7 @@ from ..measures.intervals import Method, Scheme
 from ..measures.views import quality_by_permutation
 from ..tasks import TASKS
 from .artifacts import ARTIFACTS
-from .collate import Basis, Value, lead_beyond_seed_spread, lead_in_the_mean, lead_on_every_seed, permutation_range
+from .collate import Basis, Value, leading, permutation_range
 from .library import Library, better_of
 from .names import COLLECTIONS, collections_in, task_of
 from .recipe import Artifact, Block, Cell, Line
@@ -312,12 +312,10 @@ def _lead(block: Block, places: list[tuple[int, int]], values: Sequence[Sequence
         return None
     better = better_of(first.measure)
     rows = [values[r][c].by_seed or (float(values[r][c].value or np.nan),) for r, c in places]
-    if block.bold == "best":
-        return lead_in_the_mean(rows, better)
-    if block.bold == "seed_spread":
-        return lead_beyond_seed_spread(rows, better)
+    if block.bold != "every_seed":
+        return leading(rows, better, block.bold)
     try:
-        return lead_on_every_seed(rows, better, max(permutation_range_of(block.cell(*place), library) for place in places))
+        return leading(rows, better, block.bold, max(permutation_range_of(block.cell(*place), library) for place in places))
     except InputError:
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,18 +51,15 @@ PER_QUERY: dict[str, Callable[[Scored], float]] = {
 """Measures that only a study has, query by query."""
 
 
-def _share(part: str) -> Callable[[Sequence[Scored]], float]:
-    def share(queries: Sequence[Scored]) -> float:
-        components = decomposition.variance_components(queries)
-        return float(getattr(components, part)) / components.total if components.total > 0 else float("nan")
-
-    return share
+def _share(queries: Sequence[Scored], part: str) -> float:
+    components = decomposition.variance_components(queries)
+    return float(getattr(components, part)) / components.total if components.total > 0 else float("nan")
 
 
 PER_COLLECTION: dict[str, Callable[[Sequence[Scored]], float]] = {
-    "slot_share_ols": _share("slot"),
-    "window_share_ols": _share("window"),
-    "companion_share_ols": _share("companion"),
+    "slot_share_ols": partial(_share, part="slot"),
+    "window_share_ols": partial(_share, part="window"),
+    "companion_share_ols": partial(_share, part="companion"),
     "residual_variance": lambda queries: decomposition.variance_components(queries).companion,
     "slot_rms_all": lambda queries: decomposition.slot_profile(queries).rms,
     "slot_rms_gold": lambda queries: decomposition.slot_profile(queries, gold=True).rms,

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from ..measures.intervals import Scheme
 from ..measures.views import ScoreView
 from ..studies.width import Condition
-from ..terms import Markers, Partition, Perturbation, Placeholder, Readout, Ties
+from ..terms import Partition, Perturbation, Placeholder, Readout, Ties
 from .names import SEEDS
 
 Arrangement = Literal["first-stage", "reverse", "top", "middle", "bottom", "noise"]
@@ -68,7 +68,6 @@ class RunSettings:
     """None: the width at which the system was trained, or the task's."""
     partition: Partition = "contiguous"
     placeholder: Placeholder = "0"
-    markers: Markers = "numeric"
     arrangement: Arrangement = "first-stage"
     first_stage: str = ""
     """Empty: the collection's own."""

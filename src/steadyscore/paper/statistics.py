@@ -96,12 +96,6 @@ def _of(cell: Cell, library: Library, system: str, measure: str = "") -> list[Ob
     return observations(replace(cell, system=system, measure=measure or cell.measure, rivals=()), library)
 
 
-def leads(cell: Cell, library: Library) -> Value:
-    """Collections on which the cell's variant has the best level among its rivals: systems, or settings of one."""
-    rivals = [o for name in (cell.system, *cell.rivals) for o in _of(cell, library, name)]
-    return lead_value(rivals, (cell.system, *cell.rivals), cell.system, better_of(cell.measure))
-
-
 def setting_leads(cell: Cell, library: Library) -> Value:
     """Collections on which a readout or a placeholder is the best; `rivals` are the other values of the setting `second`."""
     variants, own = [], str(getattr(cell, cell.second))
@@ -324,7 +318,7 @@ STATISTICS: dict[str, Statistic] = {
     **{
         function.__name__: function
         for function in (
-            mean, count, wins, leads, setting_leads, percent_closed, spread_of_rivals, size, slot_value, relative_residual,
+            mean, count, wins, setting_leads, percent_closed, spread_of_rivals, size, slot_value, relative_residual,
             width_effect, cells, latency, latency_reduction, leader_reversals, same_evidence, teacher_figure,
             teacher_correlation, example,
         )
