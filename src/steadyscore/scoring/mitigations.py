@@ -219,9 +219,7 @@ def _average(merge: Callable[[Array], Array], keep_grades: bool = False) -> Call
 
 
 def _serve_adaptively(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
-    """The mean of the first presentations of self-consistency, as many as its decision takes: decisions of the mean over all of
-    them are what is spared or lost.
-    """
+    """The mean of the first presentations that plain self-consistency would average, as many as its decision takes."""
     scorer, n = mitigated.scorer, len(instance.pool)
     count = 1 if scorer.capabilities.order_free else mitigated.number
 

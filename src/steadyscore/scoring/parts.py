@@ -36,7 +36,7 @@ from ..runs.parts import WORKER
 from ..runs.records import Session, Start
 from ..terms import Failure, Instance, JsonObject
 from .config import AuditConfig
-from .score import (  # fmt: skip
+from .score import (
     about_run,
     ask_stored,
     count_shown,
