@@ -24,7 +24,7 @@ from steadyscore.results.figure import Figure, mean_figure
 from steadyscore.results.load import budget_values, load_run
 from steadyscore.runs.records import Capabilities
 from steadyscore.scoring.config import AuditConfig, open_scorer
-from steadyscore.scoring.estimate import keep_speed
+from steadyscore.scoring.estimate import remember_speed, speeds
 from steadyscore.scoring.score import score_collection
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_claims, some_instances, write_collection
@@ -357,7 +357,8 @@ def test_judgements_below_zero_are_zero_in_arrays_as_in_files():
 
 def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, monkeypatch):
     monkeypatch.setenv("STEADYSCORE_CACHE", "/dev/null/nowhere")
-    assert keep_speed("some scorer", 12.0) == 12.0
+    remember_speed("some scorer", 120, 10.0)
+    assert speeds() == {}
 
 
 def test_a_plot_is_a_figure_of_the_page_and_a_frame_has_a_row_per_measure():

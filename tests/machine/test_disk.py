@@ -19,7 +19,7 @@ from steadyscore.errors import InputError, StorageError
 from steadyscore.machine import disk
 from steadyscore.machine.disk import LOCK, NO_LOCKS, atomic_folder, cache_folder, lock_folder, make_folder, write_json
 from steadyscore.readers.reader import Reader
-from steadyscore.scoring.estimate import keep_speed
+from steadyscore.scoring.estimate import remember_speed
 from steadyscore.tasks import TASKS
 
 
@@ -62,7 +62,7 @@ def mode(path: Path) -> int:
 
 def fill() -> None:
     """Something of everything that is kept in the cache."""
-    keep_speed("some scorer", 12.0)
+    remember_speed("some scorer", 120, 10.0)
     write_json(cache_folder() / "responses" / "ab" / "abc.json", {"answer": "text"})
     instances = open_collection("multidoc_qa").instances
     first = next(iter(instances()))

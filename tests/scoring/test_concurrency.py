@@ -233,7 +233,7 @@ def test_tasks_behind_a_gap_begin_when_those_before_it_have_ended(asked):
 def test_no_task_begins_after_one_with_which_it_is_enough(asked, is_remote):
     backend, kept = asked if is_remote else SyntheticReranker("none", 0.0), []
     tasks = (QueryTask(instance(number), lambda number=number: number) for number in range(50))
-    run_tasks(tasks, lambda one, result: kept.append(result), backend, is_enough=lambda one: len(kept) >= 3)
+    run_tasks(tasks, lambda one, result: kept.append(result), backend, is_enough=lambda one, result: len(kept) >= 3)
     assert 3 <= len(kept) <= (8 if is_remote else 3)
 
 

@@ -21,7 +21,7 @@ from steadyscore.machine.extras import install_line
 from steadyscore.models.card import CardBase, CardData
 from steadyscore.models.embedded import shipped_adapters
 from steadyscore.paper.names import BASES, TRAINING_DATA
-from steadyscore.scoring.estimate import keep_speed
+from steadyscore.scoring.estimate import remember_speed
 from steadyscore.terms import Collection
 from steadyscore.training import loop, recipe
 from steadyscore.training.check import checked_data, config_mistakes, make_config
@@ -390,7 +390,7 @@ def test_every_kind_of_objective_can_be_measured(good, objective, fresh_machine)
 def test_a_dry_run_refuses_what_the_run_would_refuse_with_the_base_at_hand(good, fresh_machine, capsys, known):
     """A window that is too long, weights that are not there, a folder of another run, one that collapsed."""
     if known:
-        keep_speed(rate_name(plan(good)), 50.0)
+        remember_speed(rate_name(plan(good)), 500, 10.0)
     config = replace(good, batch=4, device="cpu", steps=1)
     with pytest.raises(ModelError, match="has no c_attn"):
         verb.dry_run(argparse.Namespace(json=True, processes=None), replace(config, projections=("c_attn",)))
@@ -421,9 +421,9 @@ def test_the_estimate_counts_the_evaluations_and_their_windows(good, fresh_machi
     one = estimate(replace(good, held_out=2, steps=7))
     assert (one.evaluations, one.evaluated_tokens * 2) == (2, pytest.approx(cost.evaluated_tokens, abs=2))
     asked = replace(good, held_out=2, steps=7)
-    keep_speed(rate_name(plan(asked)), 50.0)
+    remember_speed(rate_name(plan(asked)), 500, 10.0)
     assert estimate(asked).seconds is None  # evaluation was not timed here
-    keep_speed(rate_name(plan(asked), 1, "evaluate"), 100.0)
+    remember_speed(rate_name(plan(asked), 1, "evaluate"), 1000, 10.0)
     known = estimate(asked)
     assert known.evaluation_seconds == known.evaluated_tokens / 100
     assert known.seconds == known.tokens / 50 + known.evaluation_seconds
@@ -455,7 +455,7 @@ def test_a_measurement_ends_after_its_seconds(good, fresh_machine, monkeypatch):
 
 
 def test_a_remembered_rate_is_of_the_same_base_precision_objective_and_layers(good, fresh_machine, capsys):
-    keep_speed(rate_name(plan(good)), 50.0)
+    remember_speed(rate_name(plan(good)), 500, 10.0)
     cost = dry_run(good, capsys)
     assert (cost["rate_from"], cost["seconds"]) == ("remembered", cost["tokens"] / 50)
     others = [{"dtype": "bfloat16"}, {"objective": "single_order"}, {"layers": "1-1"}, {"microbatch": 2}, {"views": 3}]

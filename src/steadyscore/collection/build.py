@@ -20,7 +20,7 @@ from .catalogue import Known
 from .files import Report, convert_records, encode_line, records
 from .first_stage import STAGE_MODULES, parse_first_stage
 from .layouts import LAYOUTS, aliases_of, hotpotqa
-from .passages import (  # fmt: skip
+from .passages import (
     ROLES,
     BuildRequest,
     Documents,

@@ -30,9 +30,9 @@ PLACE = re.compile(r"(.*?(?::|\brow |\brecord ))([0-9]+): (.*)", re.S)
 VARIABLE = re.compile(r"(?<= is ).*(?=, not )|'[^']*'|\([^)]*\)|[0-9]+")  # what differs between mistakes of one kind
 
 
-def first_mistakes(mistakes: list[str], most: int = SHOWN) -> list[str]:
+def first_mistakes(mistakes: list[str]) -> list[str]:
     """As many as a reader wants to see, and how many more there are."""
-    return mistakes if len(mistakes) <= most else [*mistakes[:most], f"... and {len(mistakes) - most:,} more."]
+    return mistakes if len(mistakes) <= SHOWN else [*mistakes[:SHOWN], f"... and {len(mistakes) - SHOWN:,} more."]
 
 
 class KeyTwice(ValueError):

@@ -73,9 +73,7 @@ def search_over(stage: FirstStage, texts: Iterable[str]) -> Search:
     """The search of a stage over a corpus."""
     if stage.kind == "bm25":
         return bm25(texts, k1=stage.k1, b=stage.b)
-    if stage.kind == "run" or stage.argument is None:
-        raise ValueError("a run is read, not searched")
-    return {"dense": dense, "splade": splade}[stage.kind](list(texts), stage.argument)
+    return {"dense": dense, "splade": splade}[stage.kind](list(texts), stage.argument or "")
 
 
 def bm25(texts: Iterable[str], *, k1: float = 0.9, b: float = 0.4) -> Search:

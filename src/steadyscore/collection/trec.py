@@ -42,17 +42,10 @@ def falling_scores(scores: Sequence[float]) -> list[float]:
 
 def read_topics(path: Path, report: Report) -> dict[str, str]:
     """Query id -> text: JSON lines, TSV, or TREC's <top> blocks (their title)."""
-    first = next(lines(path), (0, b""))[1].lstrip()
-    rows: Iterable[tuple[str, Any, Any]]
-    if first.startswith(b"{"):
-        rows = ((where, _first(row, DOCUMENT_IDS), row.get("text")) for where, row in _objects([path], report))
-    elif first.startswith(b"<"):
-        rows = _top_blocks(path, report)
-    else:
-        rows = _tsv(path, report)
+    is_blocks = next(lines(path), (0, b""))[1].lstrip().startswith(b"<")
     topics: dict[str, str] = {}
-    for where, id, text in rows:
-        id, text = _id_text(id), " ".join(str(text or "").split())
+    for where, row in (_top_blocks if is_blocks else _objects)(path, report):
+        id, text = _id_text(_first(row, DOCUMENT_IDS)), " ".join(str(row.get("text") or "").split())
         if not id or not text:
             report.mistakes.append(f"{where}: a query needs an id and a text")
         elif topics.setdefault(id, text) != text:
@@ -87,19 +80,11 @@ def read_qrels(path: Path, report: Report) -> dict[str, dict[str, int]]:
 
 def read_corpus(paths: Iterable[Path], report: Report) -> Iterator[Document]:
     """Place, id, title and text of every document: JSON lines, JSON, Parquet, or `id<TAB>text`."""
-    for path in paths:
-        if path.suffix != ".parquet" and not next(lines(path), (0, b""))[1].lstrip().startswith((b"{", b"[")):
-            documents: Iterable[tuple[str, Any, Any, Any]] = ((where, id, None, text) for where, id, text in _tsv(path, report))
+    for where, row in (row for path in paths for row in _objects(path, report)):
+        if not (id := _id_text(_first(row, DOCUMENT_IDS))):
+            report.mistakes.append(f"{where}: a document without an id; the id is one of {', '.join(DOCUMENT_IDS)}")
         else:
-            documents = (
-                (where, _first(row, DOCUMENT_IDS), row.get("title"), _first(row, DOCUMENT_TEXTS))
-                for where, row in _objects([path], report)
-            )
-        for where, id, title, text in documents:
-            if not (id := _id_text(id)):
-                report.mistakes.append(f"{where}: a document without an id; the id is one of {', '.join(DOCUMENT_IDS)}")
-            else:
-                yield where, id, str(title or "").strip() or None, str(text or "").strip()
+            yield where, id, str(row.get("title") or "").strip() or None, str(_first(row, DOCUMENT_TEXTS) or "").strip()
 
 
 def read_trec_run(path: Path, report: Report) -> Iterator[RunLine]:
@@ -115,7 +100,7 @@ def read_trec_run(path: Path, report: Report) -> Iterator[RunLine]:
             continue
         if not WHOLE_NUMBER.fullmatch(rank) or abs(int(rank)) > LARGEST:
             report.mistakes.append(f"{where}: not a line of a run: the rank is {_quoted(rank)}, not a whole number of 32 bits")
-        elif score and not _is_finite(score):
+        elif score and not (NUMBER.fullmatch(score) and math.isfinite(float(score))):
             report.mistakes.append(f"{where}: not a line of a run: the score is {_quoted(score)}, not a finite number")
         elif score and WHOLE_NUMBER.fullmatch(score) and abs(int(score)) > 2**53:
             report.mistakes.append(
@@ -132,10 +117,6 @@ def _quoted(value: str) -> str:
     return repr(shorten(value, 40, "..."))
 
 
-def _is_finite(text: str) -> bool:
-    return bool(NUMBER.fullmatch(text)) and math.isfinite(float(text))
-
-
 def _id_text(value: Any) -> str:
     """An id as text, a whole number as its digits; empty where it is neither."""
     return str(value).strip() if is_id(value) else ""
@@ -149,31 +130,33 @@ def _id_mistake(*ids: str) -> str | None:
     return f"id {_quoted(odd[0])} holds a control character; ids are text of one line" if odd else None
 
 
-def _objects(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, JsonObject]]:
-    for where, record in records(paths, report):
-        if isinstance(record, dict):
-            yield where, record
+def _objects(path: Path, report: Report) -> Iterator[tuple[str, JsonObject]]:
+    """Place and fields of every row: JSON lines, JSON, Parquet, or an id and a text.
+
+    These are split at the first tab; quotes are text (MS MARCO has bare ones).
+    """
+    if path.suffix == ".parquet" or next(lines(path), (0, b""))[1].lstrip().startswith((b"{", b"[")):
+        for where, record in records([path], report):
+            if isinstance(record, dict):
+                yield where, record
+            else:
+                report.mistakes.append(f"{where}: is not a JSON object")
+        return
+    for where, line in text_lines(path, report):
+        id, tab, text = line.partition("\t")
+        if not tab:
+            report.mistakes.append(f"{where}: no tab; give `id<TAB>text`")
         else:
-            report.mistakes.append(f"{where}: is not a JSON object")
+            yield where, {"id": id.strip(), "text": text.strip()}
 
 
 def _first(row: JsonObject, keys: Iterable[str]) -> Any:
     return next((row[key] for key in keys if row.get(key) is not None), None)
 
 
-def _tsv(path: Path, report: Report) -> Iterator[tuple[str, str, str]]:
-    """Two columns, split at the first tab; quotes are text (MS MARCO has bare ones)."""
-    for where, line in text_lines(path, report):
-        id, tab, text = line.partition("\t")
-        if not tab:
-            report.mistakes.append(f"{where}: no tab; give `id<TAB>text`")
-        else:
-            yield where, id.strip(), text.strip()
-
-
-def _top_blocks(path: Path, report: Report) -> Iterator[tuple[str, str, str]]:
+def _top_blocks(path: Path, report: Report) -> Iterator[tuple[str, JsonObject]]:
     text = "\n".join(line for _, line in text_lines(path, report))
     for number, block in enumerate(re.findall(r"<top>(.*?)</top>", text, re.S), 1):
         id = re.search(r"<num>\s*(?:Number:)?\s*([^\s<]+)", block)
         title = re.search(r"<title>\s*(?:Topic:)?\s*(.*?)\s*(?=<|\Z)", block, re.S)
-        yield f"{path}: topic {number}", id.group(1) if id else "", title.group(1) if title else ""
+        yield f"{path}: topic {number}", {"id": id.group(1) if id else "", "text": title.group(1) if title else ""}

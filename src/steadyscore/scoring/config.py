@@ -26,7 +26,7 @@ from ..models.adapter import adapter_of, prompt_mistakes, refuse_mismatches
 from ..models.card import TrainedSettings
 from ..runs.requests import read_run_record
 from ..tasks import TASKS
-from ..terms import (  # fmt: skip
+from ..terms import (
     PERTURBATIONS,
     Candidate,
     Collection,

@@ -145,19 +145,13 @@ def time_windows(scorer: PoolScorer, address: str, source: Source, config: Audit
     return Rate(len(timed), tokens, sum(seconds), statistics.pstdev(seconds) / statistics.mean(seconds))
 
 
-def remember_speed(address: str, tokens: int, seconds: float) -> None:
-    """Keep tokens per second of a scorer on this machine, for the next estimate."""
+def remember_speed(name: str, tokens: int, seconds: float) -> None:
+    """Keep tokens per second of a scorer on this machine for the next estimate, where the disk allows: it can do without."""
     if seconds > 1:
-        keep_speed(address, tokens / seconds)
-
-
-def keep_speed(name: str, rate: float) -> float:
-    """Keep a speed where the disk allows: the next estimate can do without."""
-    try:
-        write_json(cache_folder() / "speed.json", speeds() | {name: rate})
-    except StorageError as error:
-        log.info("the speed of %s is not kept: %s", name, error)
-    return rate
+        try:
+            write_json(cache_folder() / "speed.json", speeds() | {name: tokens / seconds})
+        except StorageError as error:
+            log.info("the speed of %s is not kept: %s", name, error)
 
 
 def speeds() -> dict[str, float]:

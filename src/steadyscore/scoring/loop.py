@@ -54,7 +54,7 @@ class Loop:
         keep: Callable[[Instance, Any], None],
         endpoint: Endpoint | None,
         write: Callable[[], object],
-        is_enough: Callable[[Instance], bool],
+        is_enough: Callable[[Instance, Any], bool],
     ):
         self._tasks, self._keep, self._endpoint = enumerate(tasks), keep, endpoint
         self._write, self._is_enough = write, is_enough
@@ -90,13 +90,16 @@ class Loop:
 
     def _end(self, number: int, task: QueryTask, result: Result) -> None:
         failed: list[Failure] = []
+        kept = None
         with naming_failures(failed, task.instance.id):
             try:
-                self._keep(task.instance, result())
+                given = result()
+                self._keep(task.instance, given)
+                kept = given
             finally:
                 del result  # a failure refers to this frame, and would keep itself and the endpoint alive
         self._failures += [(number, failure) for failure in failed]
-        self._is_over = self._is_enough(task.instance) or self._is_over
+        self._is_over = self._is_enough(task.instance, kept) or self._is_over
 
     def _iterate_side_by_side(self) -> Iterator[Instance]:
         """Several at a time."""
@@ -152,6 +155,10 @@ class Loop:
         return task.instance
 
 
+def never_enough(instance: Instance, result: object) -> bool:
+    return False
+
+
 def run_tasks(
     tasks: Iterable[QueryTask | None],
     keep: Callable[[Instance, Any], None],
@@ -160,7 +167,7 @@ def run_tasks(
     total: int | None = None,
     *,
     write: Callable[[], object] = lambda: None,
-    is_enough: Callable[[Instance], bool] = lambda instance: False,
+    is_enough: Callable[[Instance, Any], bool] = never_enough,
 ) -> list[Failure]:
     """Begin tasks in their order and keep what each gives; gives those that failed.
 
@@ -169,7 +176,7 @@ def run_tasks(
     backend    what the tasks ask
     total      how many tasks there are, for the progress
     write      called when what has ended by now is kept
-    is_enough  asked after each task that was kept or failed whether to begin no more
+    is_enough  asked after each task, with its result or None where it failed, whether to begin no more
     """
     loop = Loop(tasks, keep, backend.endpoint, write, is_enough)
     for _ in progress(loop, total) if progress else loop:

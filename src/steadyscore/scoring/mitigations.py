@@ -69,6 +69,8 @@ def parse_rule(words: str) -> DecisionRule | ShareRule:
 
 USUAL_RULE = f"share={KEPT}"
 """The decision where none is named."""
+MOST_SHARE = 99
+"""Percent of a score that may come from elsewhere."""
 
 
 class Mitigation(NamedTuple):
@@ -79,10 +81,8 @@ class Mitigation(NamedTuple):
     """(scorer, instance, orders (P, n)) -> scores (P, n), columns sorted by candidate id."""
     number: int | None = None
     """The number after the colon where none is written; None: it takes none."""
-    passes: Callable[[int, int, int], float] = lambda n, width, number: number
-    """(n, width, number or 1) -> presentations of the whole pool that one served order costs."""
-    most: int | None = None
-    """The largest number; None: any."""
+    is_share: bool = False
+    """Whether the number is a share in percent, rather than the presentations of the pool that one served order costs."""
     probes: Callable[[int, int], int] = lambda n, width: 0
     """(n, width) -> further windows, once per query however many orders are served."""
     one_for_all: bool = False
@@ -166,7 +166,7 @@ def count_windows(n: int, width: int | None, names: Sequence[str] = (), orders: 
     width = width or n
     passes, probes = float(orders), 0
     for mitigation, number, *_ in map(parse_mitigation, reversed([n for n in names if n != "pine"])):  # pine costs no window
-        passes = mitigation.passes(n, width, number) * (1 if mitigation.one_for_all else passes)
+        passes = (1 if mitigation.is_share else number) * (1 if mitigation.one_for_all else passes)
         probes += mitigation.probes(n, width)
     return passes * -(-n // width) + probes
 
@@ -185,8 +185,8 @@ def parse_mitigation(name: str) -> Named:
         raise InputError(f"{head} takes no number; leave out {colon + number!r}.")
     if colon and not (number.isdigit() and int(number) > 0):
         raise InputError(f"{name!r} needs a positive number behind the colon.")
-    if colon and known.most and int(number) > known.most:
-        raise InputError(f"{name!r}: the number is at most {known.most}.")
+    if colon and known.is_share and int(number) > MOST_SHARE:
+        raise InputError(f"{name!r}: the number is at most {MOST_SHARE}.")
     count = int(number) if colon else known.number or 1
     label = ":".join([head, *([str(count)] if known.number is not None else []), *([rule] if known.decides else [])])
     return Named(known, count, label, parse_rule(rule))
@@ -195,11 +195,11 @@ def parse_mitigation(name: str) -> Named:
 # -- self-consistency: K presentations per request
 
 
-def derived_orders(instance: Instance, order: Array, count: int, purpose: str = "self_consistency") -> Array:
+def derived_orders(instance: Instance, order: Array, count: int) -> Array:
     """(K, n) permutations of the pool that are a function of what was presented: two orders get independent ensembles."""
     presented = "\x1f".join([instance.id, *(instance.pool[int(i)].id for i in order)])
     digest = hashlib.blake2b(presented.encode(), digest_size=16).hexdigest()
-    orders: Array = np.asarray(order)[permutations(len(order), count, seed=0, query_id=f"{purpose} {digest}")]
+    orders: Array = np.asarray(order)[permutations(len(order), count, seed=0, query_id=f"self_consistency {digest}")]
     return orders
 
 
@@ -219,9 +219,7 @@ def _average(merge: Callable[[Array], Array], keep_grades: bool = False) -> Call
 
 
 def _serve_adaptively(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
-    """The mean of the first presentations of self-consistency, as many as its decision takes: decisions of the mean over all of
-    them are what is spared or lost.
-    """
+    """The mean of the first presentations that plain self-consistency would average, as many as its decision takes."""
     scorer, n = mitigated.scorer, len(instance.pool)
     count = 1 if scorer.capabilities.order_free else mitigated.number
 
@@ -408,9 +406,7 @@ MITIGATIONS: dict[str, Mitigation] = {
     ),
     "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), probes=_lengths),
     "rescale": Mitigation("scores of each window on one scale", _serve_rescaled, keeps_order_free=False),
-    "first-stage": Mitigation(
-        "P percent of each score from the rank in the pool", _serve_with_first_stage, 30, lambda n, width, number: 1, 99
-    ),
+    "first-stage": Mitigation("P percent of each score from the rank in the pool", _serve_with_first_stage, 30, is_share=True),
 }
 """Names of `--mitigation`."""
 DROPPED = {"central-ranking": "borda:K", "tournament": "self-consistency:K"}

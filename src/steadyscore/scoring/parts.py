@@ -36,7 +36,7 @@ from ..runs.parts import WORKER
 from ..runs.records import Session, Start
 from ..terms import Failure, Instance, JsonObject
 from .config import AuditConfig
-from .score import (  # fmt: skip
+from .score import (
     about_run,
     ask_stored,
     count_shown,
@@ -95,6 +95,8 @@ class Part:
     """A stretch of a collection."""
 
     id: str
+    first: int
+    """Place of its first query, from 0."""
     query_ids: tuple[str, ...]
 
 
@@ -121,15 +123,14 @@ def part_id(fingerprint: JsonObject, query_ids: Sequence[str]) -> str:
 def plan_parts(scorer: PoolScorer, source: Source, config: AuditConfig, *, windows: int = PART_WINDOWS) -> list[Part]:
     """The parts of a collection under a scorer, in order, each of at least so many windows; every worker plans the same ones."""
     fingerprint = fingerprint_of(scorer, source, config)
-    stretches: list[list[str]] = []
-    left = 0
-    for instance in cut_instances(source.instances(), config.cut):
+    stretches: dict[int, list[str]] = {}
+    left = first = 0
+    for place, instance in enumerate(cut_instances(source.instances(), config.cut)):
         if left <= 0:
-            stretches.append([])
-            left = windows
-        stretches[-1].append(instance.id)
+            first, left = place, windows
+        stretches.setdefault(first, []).append(instance.id)
         left -= windows_of(scorer, instance, count_shown(config, len(instance.pool)))
-    return [Part(part_id(fingerprint, ids), tuple(ids)) for ids in stretches]
+    return [Part(part_id(fingerprint, ids), first, tuple(ids)) for first, ids in stretches.items()]
 
 
 class Worker:
@@ -155,17 +156,15 @@ class Worker:
         self._session: tuple[Start, Session] | None = None
         self._own: list[str] = []
         """Files of the parts that this worker wrote."""
-        self._instances: Iterator[Instance] = iter(())
-        self._next = len(self.parts)
+        self._coming, self._place = cut_instances(self._source.instances(), config.cut), 0
+        """The rest of a pass over the collection, and the place where it begins."""
 
     def score(self, number: int) -> PartResult:
         """Score what of a part is not on disk, and write it. A stop in between keeps what was scored."""
         part, group = self.parts[number], f"{WORKER}{self.parts[number].id}"
         self._run.join_stretch(group)
-        first = sum(len(earlier.query_ids) for earlier in self.parts[:number])
-        tasks = (
-            missing_task(self._run, self._scorer, one, self._config, place) for place, one in enumerate(self._read(number), first)
-        )
+        instances = enumerate(self._read(part), part.first)
+        tasks = (missing_task(self._run, self._scorer, one, self._config, place) for place, one in instances)
         waiting = [task for task in tasks if task]
         if not waiting:
             return PartResult(part.id, len(part.query_ids), 0, 0, 0.0)
@@ -194,13 +193,13 @@ class Worker:
             self._session = start, self._run.begin_session(start)
         return self._session[1]
 
-    def _read(self, number: int) -> list[Instance]:
+    def _read(self, part: Part) -> list[Instance]:
         """The instances of a part. Parts that come in order cost one pass over the collection."""
-        if number < self._next:
-            self._instances, self._next = cut_instances(self._source.instances(), self._config.cut), 0
-        skipped = sum(len(part.query_ids) for part in self.parts[self._next : number])
-        self._next = number + 1
-        return list(islice(self._instances, skipped, skipped + len(self.parts[number].query_ids)))
+        if part.first < self._place:
+            self._coming, self._place = cut_instances(self._source.instances(), self._config.cut), 0
+        skipped, count = part.first - self._place, len(part.query_ids)
+        self._place = part.first + count
+        return list(islice(self._coming, skipped, skipped + count))
 
 
 # -- what all workers are told, and what they did

@@ -32,7 +32,7 @@ from ..terms import Collection, Failure, Instance, JsonObject
 from ..window.presentation import balanced_orders, count_orders, generator, permutations
 from ..window.prompt import shown
 from .config import AuditConfig, Cut
-from .loop import Progress, QueryTask, run_tasks
+from .loop import Progress, QueryTask, never_enough, run_tasks
 from .mitigations import count_windows
 from .presented import Presented
 from .scorer import PoolScorer, ideal_gains
@@ -271,7 +271,6 @@ def score_queries(
     since `before`. What an endpoint has answered is written as soon as it is there. The `stopper` is shown each query that ended.
     """
     began, seconds, charged = time.monotonic(), session.seconds or 0.0, session.spent or {}
-    last: Presented | None = None
 
     def account() -> None:
         session.seconds = round(seconds + time.monotonic() - began, 1)
@@ -279,24 +278,15 @@ def score_queries(
         session.spent = {what: charged.get(what, 0) + spent.get(what, 0) for what in (charged | spent)}
 
     def keep(instance: Instance, scored: Presented) -> None:
-        nonlocal last
         session.add_windows(scored.cost.windows, scored.cost.tokens, scored.cost.shrunk)
         if scored.cost.shuffled is not None:
             session.add_shuffled(scored.cost.shuffled)
         account()
         append(scored)
-        last = scored
-
-    def is_enough(instance: Instance) -> bool:
-        nonlocal last
-        if stopper is None:
-            return False
-        stopper.look(instance, last)
-        last = None
-        return stopper.is_decided
 
     try:
         write = flush if scorer.backend.endpoint is not None else lambda: None
+        is_enough = never_enough if stopper is None else stopper.look
         return run_tasks(tasks, keep, scorer.backend, progress, total, write=write, is_enough=is_enough)
     finally:
         account()

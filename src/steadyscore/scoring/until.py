@@ -49,7 +49,7 @@ class Stopper:
         assert config.until is not None
         self._config, self._read, self.until = config, read, config.until
         self._steps = split_steps(config)
-        self._measure: OneByOne | None = None
+        self._measure = OneByOne(self.until.measure, config.threshold, None)
         self._begin(self._steps[0])
 
     def _begin(self, step: AuditConfig) -> None:
@@ -94,19 +94,16 @@ class Stopper:
                 if self.is_decided:
                     return
 
-    def look(self, instance: Instance, scored: Scored | None) -> None:
-        """Take in what was scored of a query; None where that failed, or where all was on disk."""
+    def look(self, instance: Instance, scored: Scored | None) -> bool:
+        """Take in what was scored of a query, None where that failed or all was on disk; whether the answer is known."""
         known = self._stored.pop(instance.id, None)
         whole = scored if known is None else known if scored is None else join_rows(known, scored)
         self._results[instance.id] = None if whole is None else replace(whole, ideal=ideal_gains(instance))
         while self._coming and self._coming[0] in self._results and not self.is_decided:
             self._looked.append(self._coming.popleft())
             if (query := self._results.pop(self._looked[-1])) is not None:
-                self._evidence.add(self._value(query))
-
-    def _value(self, query: Scored) -> float:
-        assert self._measure is not None
-        return self._measure.value(self._config.view.of(query))
+                self._evidence.add(self._measure.value(self._config.view.of(query)))
+        return self.is_decided
 
     def narrowed(self) -> AuditConfig:
         """The part of the configuration that the answer comes from; all of it where there is none."""

@@ -55,9 +55,9 @@ def permutations(n: int, count: int, *, seed: int, query_id: str, scheme: str = 
     return np.array(rows, dtype=np.int64).reshape(count, n)
 
 
-def permutation(n: int, *, seed: int, query_id: str, index: int, scheme: str = "hashed") -> np.ndarray:
+def permutation(n: int, *, seed: int, query_id: str, index: int) -> np.ndarray:
     """Permutation number `index` of a query, (n,): position -> candidate."""
-    order: np.ndarray = permutations(n, index + 1, seed=seed, query_id=query_id, scheme=scheme)[index]
+    order: np.ndarray = permutations(n, index + 1, seed=seed, query_id=query_id)[index]
     return order
 
 
