@@ -186,18 +186,19 @@ def contrasts(by_task: ByTask, baseline: str, measures: Sequence[str], bootstrap
         raise InputError(f"no run of {baseline!r} was given to compare with. Runs: {', '.join(variants)}.")
     rows: list[Contrast] = []
     for variant in variants:
-        shared = {task: _shared(values, variant, baseline) for task, values in by_task.items()} if variant != baseline else {}
-        if variant != baseline and not any(shared.values()):
+        if variant == baseline:
+            continue
+        shared = {
+            task: [collection for collection in values.get(baseline, {}) if collection in values.get(variant, {})]
+            for task, values in by_task.items()
+        }
+        if not any(shared.values()):
             raise InputError(f"{variant} and {baseline} share no collection, so they cannot be paired.")
         for task, collections in shared.items():
             rows += _contrasts_of_task(by_task[task], (task, variant, baseline), collections, measures, bootstrap or Bootstrap())
     rows.sort(key=lambda row: list(by_task).index(row.task))
     adjusted = benjamini_hochberg([row.difference.p_value for row in rows])
     return [replace(row, adjusted_p=float(p)) for row, p in zip(rows, adjusted, strict=True)]
-
-
-def _shared(values: Values, variant: str, baseline: str) -> list[str]:
-    return [c for c in values.get(baseline, {}) if c in values.get(variant, {})]
 
 
 def _contrasts_of_task(
