@@ -573,7 +573,6 @@ def test_a_figure_of_many_queries_draws_some_and_says_how_many(tmp_path: Path, m
 
 
 def test_queries_that_are_left_out_are_named_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.setattr(page_module, "LISTED", 2)
     audit = variant([planted([[1.0, 0.5], [0.5, 1.0]], [0.0, 0.0], f"q{i}") for i in range(5)])
     (said,) = page_module.describe_left_out(audit)

@@ -13,7 +13,6 @@ from ..machine.extras import check_installed
 from ..machine.names import did_you_mean, short_repr
 from ..machine.places import Place, parse_place
 from ..measures.registry import MEASURES
-from ..measures.threshold import Threshold
 from ..results.audit import Audit
 from ..results.figure import ByQuery, Figure
 from ..results.load import Measuring, load_runs
@@ -31,7 +30,7 @@ from ..results.screen import (
 )
 from ..results.table import Note, Table, with_notes
 from ..runs.find import find_decision_folders, find_runs
-from ..terms import Failure, Readout, Ties
+from ..terms import Failure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,15 +185,7 @@ Given = Audits | Audit | str | Place
 """What `compare` and `gate` take: audits, or folders that hold runs."""
 
 
-def collect_audits(
-    given: Sequence[Given],
-    threshold: Threshold | None = None,
-    serving_permutations: int = 1,
-    readout: Readout | None = None,
-    ties: Ties | None = None,
-    *,
-    together: bool = True,
-) -> list[Audit]:
+def collect_audits(given: Sequence[Given], *, together: bool = True, **how: Unpack[Measuring]) -> list[Audit]:
     """Audits as they are, and those of the runs in and below folders, measured as was asked.
 
     together  with the figures of the readers that all runs of a collection have; otherwise each run with those of its own
@@ -203,14 +194,14 @@ def collect_audits(
     if odd := [one for one in given if not isinstance(one, Audits | Audit | str | Place)]:
         raise InputError(f"a {type(odd[0]).__name__} is not an audit and not a folder of runs. Give audits or folders.")
     runs = {place: find_runs([one]) for place, one in enumerate(given) if isinstance(one, str | Place)}
-    if len(runs) < len(given) and (threshold, serving_permutations, readout, ties) != (None, 1, None, None):
+    if len(runs) < len(given) and any(value not in (None, 1) for value in how.values()):
         raise InputError(
             "a threshold, serving permutations, a readout and a tie rule are for run folders; "
             "audits in memory are measured already."
         )
     every = [run for members in runs.values() for run in members]
-    groups = [every] if together else [[run] for run in every]
-    loaded = (audit for group in groups for audit in load_runs(group, threshold, serving_permutations, readout, ties))
+    groups = [[run] for run in every] if every and not together else [every]
+    loaded = iter([audit for group in groups for audit in load_runs(group, **how)])
     audits: list[Audit] = []
     for place, one in enumerate(given):  # in the order they were named: the first is a baseline
         if isinstance(one, Audit):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -187,18 +186,19 @@ def contrasts(by_task: ByTask, baseline: str, measures: Sequence[str], bootstrap
         raise InputError(f"no run of {baseline!r} was given to compare with. Runs: {', '.join(variants)}.")
     rows: list[Contrast] = []
     for variant in variants:
-        shared = {task: _shared(values, variant, baseline) for task, values in by_task.items()} if variant != baseline else {}
-        if variant != baseline and not any(shared.values()):
+        if variant == baseline:
+            continue
+        shared = {
+            task: [collection for collection in values.get(baseline, {}) if collection in values.get(variant, {})]
+            for task, values in by_task.items()
+        }
+        if not any(shared.values()):
             raise InputError(f"{variant} and {baseline} share no collection, so they cannot be paired.")
         for task, collections in shared.items():
             rows += _contrasts_of_task(by_task[task], (task, variant, baseline), collections, measures, bootstrap or Bootstrap())
     rows.sort(key=lambda row: list(by_task).index(row.task))
     adjusted = benjamini_hochberg([row.difference.p_value for row in rows])
     return [replace(row, adjusted_p=float(p)) for row, p in zip(rows, adjusted, strict=True)]
-
-
-def _shared(values: Values, variant: str, baseline: str) -> list[str]:
-    return [c for c in values.get(baseline, {}) if c in values.get(variant, {})]
 
 
 def _contrasts_of_task(
@@ -232,18 +232,8 @@ def _observed(name: str, collection: str, measured: ByQuery, measure: str) -> Ob
 
 def disagreement(values: Values, quality: str, decision: str, task: str = "") -> Disagreement | None:
     """Whether two measures have the same winner, on every collection on which two variants or more have both; None without."""
-    has_both = [
-        (variant, collection)
-        for variant, runs in values.items()
-        for collection, measured in runs.items()
-        if {quality, decision} <= measured.values.keys()
-    ]
-    counts = Counter(collection for _, collection in has_both)
-    places = [(variant, collection) for variant, collection in has_both if counts[collection] > 1]
-    if not places:
-        return None
     systems, better = list(values), (MEASURES[quality].better, MEASURES[decision].better)
-    first, second = (_on_shared_queries(values, places, name) for name in (quality, decision))
+    first, second = (_on_shared_queries(values, name, {quality, decision}) for name in (quality, decision))
     shared = {one.collection for one in first} & {one.collection for one in second}
     if not shared:
         return None
@@ -255,12 +245,15 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
     return Disagreement(task, quality, decision, disagreeing.discordant, disagreeing.collections, disagreeing.median, winners)
 
 
-def _on_shared_queries(values: Values, places: Sequence[tuple[str, str]], measure: str) -> list[Observation]:
-    """A measure of some (variant, collection), on the queries for which all variants of a collection have it."""
+def _on_shared_queries(values: Values, measure: str, needed: set[str]) -> list[Observation]:
+    """A measure of every collection on which two variants or more have all that is needed, on the queries that all of these
+    have it for.
+    """
     shared: list[Observation] = []
-    for collection in dict.fromkeys(collection for _, collection in places):
-        members = [_observed(v, c, values[v][c], measure) for v, c in places if c == collection]
-        if set(members[0].query_ids).intersection(*(one.query_ids for one in members)):
+    for collection in dict.fromkeys(collection for runs in values.values() for collection in runs):
+        able = {name: runs[collection] for name, runs in values.items() if collection in runs}
+        members = [_observed(name, collection, one, measure) for name, one in able.items() if needed <= one.values.keys()]
+        if len(members) > 1 and set(members[0].query_ids).intersection(*(one.query_ids for one in members)):
             aligned = align(members)
             is_defined = ~np.isnan([one.values for one in aligned]).any(axis=0)
             if is_defined.any():

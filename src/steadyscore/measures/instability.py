@@ -1,4 +1,4 @@
-"""How far presentations move a ranking: tau-PSI and its kin (§3 and §C of the paper), on the arrays of `metrics`.
+"""How far presentations move a ranking: tau-PSI and its kin (§3 and §C of the paper), on the arrays of `ranking`.
 
 Each function reduces (..., M, n) to one figure per query, (...). All figures are means over pairs of permutations, or
 variances; with one permutation, or one candidate where pairs of candidates are compared, they are NaN. The rows may be

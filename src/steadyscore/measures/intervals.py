@@ -53,7 +53,7 @@ def bootstrap_means(
     twice gets two independent sets of queries. collections: draw collections, keep their means. queries: keep the
     collections, draw queries inside each; the interval then speaks of these collections only.
 
-    No query is drawn one by one in a large collection (`resampling`).
+    No query is drawn one by one in a large collection (`resample_means`).
     """
     rng, defined = np.random.default_rng(seed), _defined_values(values)
     if not defined:

@@ -295,12 +295,8 @@ def _survey_alike(queries: Iterable[Scored], by: Threshold) -> tuple[Iterable[Sc
     survey = _survey(queries, by)
     if not survey.is_mixed:
         return queries, survey
-    alike = EachChanged(queries, _without_first_stage)
+    alike = EachChanged(queries, lambda query: _with_rows(query, np.flatnonzero(query.permutations != FIRST_STAGE)))
     return alike, replace(_survey(alike, by), without_first_stage=survey.without_first_stage)
-
-
-def _without_first_stage(query: Scored) -> Scored:
-    return _with_rows(query, np.flatnonzero(query.permutations != FIRST_STAGE))
 
 
 def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:

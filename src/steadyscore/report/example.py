@@ -33,12 +33,9 @@ def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cu
     if np.isnan(steadiness).all():
         return None
     worst = np.flatnonzero(steadiness == np.nanmin(steadiness)).tolist()
-    changing = [_count_changing(states(queries[i], measure, cutoff.of(i))[1]) for i in worst]
+    decisions = (states(queries[i], measure, cutoff.of(i))[1] for i in worst)
+    changing = [int((decided != decided[0]).any(axis=0).sum()) for decided in decisions]
     return worst[int(np.argmax(changing))] if max(changing) else None
-
-
-def _count_changing(decided: Array) -> int:
-    return int((decided != decided[0]).any(axis=0).sum())
 
 
 def two_orders(decided: Array, quality: Array) -> tuple[int, int]:
@@ -189,7 +186,8 @@ def make_example(query: Scored, instance: Instance | None, explainer: Explainer,
     consumer, decided = states(query, measure, cutoff)
     by_order = quality_by_permutation(query, k)
     pair = two_orders(decided, by_order)
-    shown, places = query.orders(), _places(query)
+    shown = query.orders()
+    places = None if shown is None else np.argsort(shown, axis=-1)
     low, high = _range(query.permuted[list(pair)], cutoff.value if consumer == "threshold" else None)
 
     def percent(score: float) -> float:
@@ -236,12 +234,6 @@ def _numbering(query: Scored, instance: Instance | None) -> list[int]:
         return list(range(len(query.candidate_ids)))
     place = {c.id: i for i, c in enumerate(instance.pool)}
     return sorted(range(len(query.candidate_ids)), key=lambda column: place[query.candidate_ids[column]])
-
-
-def _places(query: Scored) -> Array | None:
-    """(M, n) 0-based position of each candidate in each order."""
-    orders = query.orders()
-    return None if orders is None else np.argsort(orders, axis=-1)
 
 
 def _range(scores: Array, cutoff: float | None) -> tuple[float, float]:

@@ -152,7 +152,7 @@ class Section:
         """The cautions that are not folded."""
         return [note for note in self.cautions if note.weight <= GRAVE][:MOST_OPEN]
 
-    @property
+    @cached_property
     def folded(self) -> list[tuple[str, list[str]]]:
         """What is folded, under how many it is: further cautions, who is best in quality, how the figures were measured."""
         rest = [note.text for note in self.cautions if note not in self.grave]

@@ -102,13 +102,10 @@ def mean_figures(measured: Measured, floor: Floor | None = None) -> dict[str, Fi
     if floor is not None:
         for name in figures.keys() & floor.again.values.keys() & floor.permuted.values.keys() & set(FLOORED):
             level, moved = float(np.nanmean(floor.again.values[name])), paired_gain(name, floor.permuted, floor.again)
-            figures[name] = replace(figures[name], floor=level, is_above_floor=_is_beyond(moved, MEASURES[name].better))
+            is_above = moved and bool(moved.high < 0 if MEASURES[name].better == "higher" else moved.low > 0)
+            figures[name] = replace(figures[name], floor=level, is_above_floor=is_above)
     whole = {name: Figure(value, None, None, measured.overall_queries[name]) for name, value in measured.overall.items()}
     return figures | whole
-
-
-def _is_beyond(moved: Interval | None, better: str) -> bool | None:
-    return None if moved is None else bool(moved.high < 0 if better == "higher" else moved.low > 0)
 
 
 def beside_floor(figure: Figure, floor: float) -> Figure:

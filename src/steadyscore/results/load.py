@@ -16,6 +16,7 @@ from ..measures.measurement import (
     EachChanged,
     Measured,
     fewest_permutations,
+    find_cutoff,
     fitted_retention,
     measure,
 )
@@ -173,7 +174,7 @@ def match_threshold(by: Threshold, collection: str, view: ScoreView) -> Threshol
     (run,) = fitting
     tuned = Threshold(cutoff="f1", protocol=by.protocol, seed=by.seed)
     queries = view.of_all(run.read_queries())
-    cutoff = measure(queries, tuned).cutoff
+    cutoff = find_cutoff(queries, tuned)
     if cutoff.value is None:
         raise InputError(f"{run.folder} has no cutoff whose retention could be matched: {cutoff.how}.")
     return replace(by, retention_of=None, retention=fitted_retention(queries, cutoff.value, tuned))

@@ -49,18 +49,13 @@ def _with_mark(cell: Cell, text: str) -> str:
 def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Padded columns; those of numbers are on the right. A heading may have several lines."""
     numeric = [all(_is_number(row[c]) for row in rows) and bool(rows) for c in range(len(headings))]
-    heads = list(zip_longest(*(_heading_lines(name) for name in headings), fillvalue=""))
+    heads = list(zip_longest(*(map(harmless, name.split("\n")) for name in headings), fillvalue=""))
     widths = [max(len(row[c]) for row in [*heads, *rows]) for c in range(len(headings))]
     return "".join(
         "  ".join(cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)).rstrip()
         + "\n"
         for row in [*heads, *rows]
     )
-
-
-def _heading_lines(heading: str) -> list[str]:
-    """The lines of a heading, without control characters."""
-    return [harmless(line) for line in heading.split("\n")]
 
 
 def _is_number(cell: str) -> bool:
