@@ -130,8 +130,6 @@ class Recording(Backend):
 # -- readers: what continues a prompt, and tells how likely each label is behind it (§F.3)
 
 Ids = Sequence[int]
-Decoding = Literal["greedy", "likeliest"]
-"""How a label is read: token by token among the labels' own (§F.3), or as the label of highest probability as a whole."""
 
 
 class Generator(Backend):

@@ -308,7 +308,7 @@ def _readers(audits: list[Audit]) -> ReaderTable | None:
 
 
 def _reader_row(label: str, audit: Audit, first: Audit) -> ReaderRow:
-    read, (address, shown, budget, decoding, _) = audit.readers[label], label_parts(label)
+    read, (address, shown, budget, _) = audit.readers[label], label_parts(label)
     kind = audit.task.reader
     assert kind is not None
     known = audit.figures if label == audit.reader else {name: mean_figure(values) for name, values in read.values.items()}
@@ -316,7 +316,7 @@ def _reader_row(label: str, audit: Audit, first: Audit) -> ReaderRow:
     is_compared = audit is not first and label in first.readers and budget == 1
     return ReaderRow(
         variant=audit.name,
-        reader=address + (", likeliest verdict" if decoding == "likeliest" else ""),
+        reader=address,
         shown=f"first {shown}" + (f", {budget} orders averaged" if budget > 1 else ""),
         figures=[known[name] if name in read.values else None for name in (*kind.quality, kind.flip)],
         unread=f"{unread} of {queries} queries not read" if unread else "",

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, TypedDict, get_type_hints
 import numpy as np
 
 from ..collection import Data
-from ..engines import Decoding
 from ..errors import InputError
 from ..machine.bounds import Positive, check_fields, field_mistakes
 from ..measures.answers import EVIDENCE
@@ -68,8 +67,6 @@ class AuditConfig:
     """Frozen models that read the first candidates."""
     reader_k: Positive = EVIDENCE
     """Candidates a reader is shown."""
-    reader_decoding: Decoding = "greedy"
-    """How a verdict is read: token by token among the labels, or as the label likeliest as a whole."""
     ir: tuple[str, ...] = ()
     """Further ranking measures that ir_measures knows, such as P@5."""
     curve: bool = False
@@ -137,7 +134,6 @@ class AuditSettings(PermutationSettings, total=False):
     perturb: Sequence[Perturbation]
     readers: Sequence[str]
     reader_k: int
-    reader_decoding: Decoding
     ir: Sequence[str]
     serving_permutations: int
     curve: bool
