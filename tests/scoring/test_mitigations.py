@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from steadyscore.cli import main
-from steadyscore.engines.recorded import ScoreRecording
-from steadyscore.engines.synthetic import SyntheticReranker
+from steadyscore.engines.synthetic import ScoreRecording, SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.scoring.config import AuditConfig
