@@ -148,3 +148,8 @@ class Prompt:
 
     def __len__(self) -> int:
         return len(self.prefix) + len(self.body)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All of it."""
+        return (*self.prefix, *self.body)

@@ -45,12 +45,11 @@ def test_a_model_takes_no_more_threads_than_cores_and_never_more_than_before(mon
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     monkeypatch.setattr("steadyscore.engines.local.device.cores", lambda: 3)
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    share_threads("cpu")  # the user's word
+    share_threads()  # the user's word
     monkeypatch.delenv("OMP_NUM_THREADS")
-    share_threads("cuda")
     assert told == []
-    share_threads("cpu")
+    share_threads()
     assert told == [3]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    share_threads("cpu")
+    share_threads()
     assert told == [3]

@@ -71,11 +71,6 @@ def test_scifact_from_its_files_to_verdict_flip(tmp_path, tiny_folder, capsys):
     outputs = find_run(tmp_path / "run").read("outputs.parquet").to_pylist()
     assert {row["output"] for row in outputs} <= set(VERDICTS)
 
-    likeliest = audit(capsys, "scifact", tmp_path / "run", tiny_folder, "--set", "reader_decoding=likeliest")["measures"]
-    assert likeliest["verdict_flip"]["queries"] == 6
-    readers = {row["reader"] for row in find_run(tmp_path / "run").read("outputs.parquet").to_pylist()}
-    assert readers == {f"hf:{tiny_folder} k=2", f"hf:{tiny_folder} k=2 likeliest"}
-
 
 def test_disputed_claims_of_climate_fever_are_ranked_and_not_read(tmp_path, tiny_folder, capsys):
     labels = ["SUPPORTS", "DISPUTED", "REFUTES", "NOT_ENOUGH_INFO", "DISPUTED"]

@@ -1,5 +1,3 @@
-from typing import get_args
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +6,6 @@ from hypothesis import strategies as st
 from steadyscore.audits.gate import missing_queries
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import Decoding
 from steadyscore.errors import InputError
 from steadyscore.measures.views import ScoreView
 from steadyscore.readers.outputs import (
@@ -64,10 +61,13 @@ def kept(run, label, said, queries=range(QUERIES)):
 
 @given(st.text("abc:+@/ k=K", min_size=1), st.integers(1, 99), st.integers(1, 9))
 def test_a_reader_s_name_tells_what_it_is(address, k, K):
-    for decoding in get_args(Decoding):
-        for view in (ScoreView(serving_permutations=K), ScoreView("argmax", "id", K), ScoreView("p2", "input")):
-            name = reader_label(address, k, view, decoding)
-            assert label_parts(name) == (address, k, view.serving_permutations, decoding, view.words())
+    for view in (ScoreView(serving_permutations=K), ScoreView("argmax", "id", K), ScoreView("p2", "input")):
+        name = reader_label(address, k, view)
+        assert label_parts(name) == (address, k, view.serving_permutations, view.words())
+
+
+def test_a_name_of_an_earlier_version_is_read():
+    assert label_parts("hf:tiny k=2 likeliest") == ("hf:tiny", 2, 1, "")
 
 
 def test_a_reader_s_rows_are_replaced_in_their_place(source, tmp_path):

@@ -107,8 +107,6 @@ def test_label_log_probabilities_are_those_of_the_whole_sequence(tiny_engine):
                 logits = tiny_engine.model(input_ids=torch.tensor([[*ids, *tokens]])).logits[0].log_softmax(-1)
             plain = sum(float(logits[len(ids) - 1 + t, token]) for t, token in enumerate(tokens))
             assert value == pytest.approx(plain, abs=1e-3)
-    verdicts = Reader(tiny_engine, TASKS["claim_verification"], "likeliest")._answer(asked, "q1")
-    assert verdicts == [VERDICTS[i] for i in found.argmax(axis=1)]
 
 
 def test_a_greedy_verdict_is_the_likeliest_token_each_time_among_those_of_the_labels(tiny_engine):
@@ -127,22 +125,6 @@ def test_a_greedy_verdict_is_the_likeliest_token_each_time_among_those_of_the_la
             left = [i for i in left if labels[i][len(written) - 1] == written[-1]]
         expected.append(VERDICTS[left[0]])
     assert Reader(tiny_engine, TASKS["claim_verification"])._answer(asked, "q1") == expected
-
-
-def test_the_two_ways_to_read_a_verdict_are_kept_apart(tmp_path, tiny_engine):
-    source, run = run_of(tmp_path)
-    greedy, likeliest = (Reader(tiny_engine, TASKS["claim_verification"], how) for how in ("greedy", "likeliest"))
-    assert greedy.file != likeliest.file
-    ask_reader(run, source, "hf:tiny", k=2, engine=tiny_engine)
-    ask_reader(run, source, "hf:tiny", k=2, engine=tiny_engine, decoding="likeliest")
-    assert set(load_run(run).readers) == {"hf:tiny k=2", "hf:tiny k=2 likeliest"}
-
-
-def test_whoever_cannot_tell_the_likeliest_label_says_so(tiny_engine):
-    with pytest.raises(InputError, match=r"parrot cannot read the likeliest verdict: .*reader_decoding"):
-        Reader(Parrot(), TASKS["claim_verification"], "likeliest")
-    with pytest.raises(InputError, match="multidoc_qa has answers"):
-        Reader(tiny_engine, TASKS["multidoc_qa"], "likeliest")
 
 
 def test_a_greedy_answer_is_the_likeliest_token_each_time(tiny_engine):

@@ -16,7 +16,7 @@ from steadyscore import __version__
 from steadyscore.commands import explore, serve
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.kinds import open_engine
-from steadyscore.engines.local.shared import SharedBases, share_cores
+from steadyscore.engines.local.shared import SharedBases
 from steadyscore.errors import InputError, ModelError, UsageError
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.measures.settling import TopKRule
@@ -180,16 +180,19 @@ def test_passes_at_the_same_time_fill_the_cores(monkeypatch, threads, workers):
 def test_a_worker_takes_its_share_of_the_cores(monkeypatch):
     import torch
 
+    from steadyscore.engines.local.device import share_threads
+
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
-    monkeypatch.setattr("steadyscore.engines.local.shared.cores", lambda: 7)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    monkeypatch.setattr("steadyscore.engines.local.device.cores", lambda: 7)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    share_cores(3)
+    share_threads(3)
     monkeypatch.delenv("OMP_NUM_THREADS")
-    share_cores(1)
+    share_threads(1)
     assert asked == [], "the environment states the threads, or one worker has all cores anyway"
-    share_cores(3)
-    share_cores(9)
+    share_threads(3)
+    share_threads(9)
     assert asked == [2, 1]
 
 

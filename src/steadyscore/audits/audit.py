@@ -226,15 +226,14 @@ def _audit_one(given: ScorerInput, name: str, backend: Backend, source: Source, 
         failed = _score_besides(scorer, run, queries, source, config, quiet)
         reports = {reader: _read(run, queries, reader, source, given) for reader in config.readers}
         run.update_record(threshold=stored_threshold(by), reading=config.view.reading, name=own_name)
-    asked = (config.reader_k, config.view, config.reader_decoding)
-    first = [reader_label(reader, *asked) for reader in config.readers[:1]] or None
+    first = [reader_label(reader, config.reader_k, config.view) for reader in config.readers[:1]] or None
     measured = _measure(run, config, first, queries, source)
     if before is not None and config.view.serving_permutations == 1:
         reports = {
             reader: replace(
                 report,
                 same_evidence={"against": before.name}
-                | same_evidence_control(before, measured, reader, config.reader_k, config.reader_decoding)._asdict(),
+                | same_evidence_control(before, measured, reader, config.reader_k)._asdict(),
             )
             for reader, report in reports.items()
         }
@@ -283,7 +282,7 @@ def _score_besides(
 def _read(run: Run, queries: Sequence[Scored], reader: str, source: Source, given: ScorerInput) -> ReaderReport:
     config = given.config
     answers = ask_reader(
-        run, source, reader, scored=queries, k=config.reader_k, view=config.view, decoding=config.reader_decoding,
+        run, source, reader, scored=queries, k=config.reader_k, view=config.view,
         options=given.options, progress=bar(f"{reader} reads", given.quiet),
     )  # fmt: skip
     figures = {name: mean_figure(values) for name, values in answers.values.items()}

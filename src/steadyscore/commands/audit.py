@@ -124,7 +124,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_presentation(parser)
     add_measuring(parser)
     add_engine(parser)
-    add_settings(parser, AuditConfig, "scheme noise_reads reader_k reader_decoding ir curve")
+    add_settings(parser, AuditConfig, "scheme noise_reads reader_k ir curve")
     examples(
         parser,
         "steadyscore audit --scorer smollm2-135m --data passages --queries 4 --pool 8 --permutations 4 --out runs/first",

@@ -152,7 +152,7 @@ KINDS = tuple(
         options=PAID,
         needs=lambda rest: ("httpx2",),
         is_server=True,
-        reads="verdicts",
+        reads=True,
     )
     for kind in SHAPES
 )

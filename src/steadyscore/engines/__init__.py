@@ -130,8 +130,6 @@ class Recording(Backend):
 # -- readers: what continues a prompt, and tells how likely each label is behind it (§F.3)
 
 Ids = Sequence[int]
-Decoding = Literal["greedy", "likeliest"]
-"""How a label is read: token by token among the labels' own (§F.3), or as the label of highest probability as a whole."""
 
 
 class Generator(Backend):
@@ -224,8 +222,8 @@ class Kind:
     """What may follow the prefix after a plus, as in `rerank+tei:`."""
     is_server: bool = False
     """Whether it is asked over HTTP: of two kinds with one prefix, that with a base url, as in `vllm:<model>@<base url>`."""
-    reads: Literal["answers", "verdicts"] | None = None
-    """What it gives as a reader; answers include verdicts."""
+    reads: bool = False
+    """Whether it can be a reader."""
     open_reader: Callable[[Address, EngineOptions], Backend] | None = None
     """Opens it as a reader, where a model is loaded either to grade or to read."""
     width: Callable[[str], int | None] = lambda rest: None

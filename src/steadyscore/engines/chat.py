@@ -212,6 +212,6 @@ KINDS = (
         needs=lambda rest: ("httpx2",),
         variants=("logprobs",),
         is_server=True,
-        reads="answers",
+        reads=True,
     ),
 )

@@ -97,7 +97,7 @@ def refuse_unhonoured(asked: Iterable[str], scorers: Mapping[str, Any]) -> None:
 
 def check_reader(address: str) -> None:
     """Refuse an address that cannot read, as far as the address tells."""
-    if kind_of(address).reads is None:
+    if not kind_of(address).reads:
         raise cannot_read(address)
 
 

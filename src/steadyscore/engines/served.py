@@ -182,7 +182,7 @@ def load_encoder(source: str, options: EngineOptions) -> Encoder:
 
 def _ask_sglang(model: str, prompt: Prompt) -> list[Request]:
     body = {
-        "input_ids": [*prompt.prefix, *prompt.body],
+        "input_ids": list(prompt.ids),
         "sampling_params": {"max_new_tokens": 0},
         "return_logprob": True,
         "logprob_start_len": prompt.slots[0],
@@ -218,7 +218,7 @@ def _find_llamacpp(model: str, endpoint: Endpoint, options: EngineOptions) -> Mo
 
 
 def _ask_llamacpp(model: str, prompt: Prompt) -> list[Request]:
-    ids = [*prompt.prefix, *prompt.body]
+    ids = list(prompt.ids)
     options = {"n_predict": 1, "n_probs": LIKELIEST, "temperature": 0, "cache_prompt": True}
     return [("/completion", {"prompt": ids[: slot + 1], **options}) for slot in prompt.slots]
 
@@ -239,8 +239,7 @@ LLAMACPP = Route(_ask_llamacpp, _read_llamacpp, Capabilities(gives="distribution
 
 
 def _ask_pooling(model: str, prompt: Prompt) -> list[Request]:
-    ids = [*prompt.prefix, *prompt.body]
-    return [("/pooling", {"model": model, "input": [ids], "task": "token_classify", "encoding_format": "float"})]
+    return [("/pooling", {"model": model, "input": [list(prompt.ids)], "task": "token_classify", "encoding_format": "float"})]
 
 
 def read_pooled(prompt: Prompt, _: int, answer: Any) -> SlotLogits:
@@ -260,8 +259,7 @@ def _four(row: Any) -> list[float]:
 
 def _ask_token_ids(model: str, prompt: Prompt) -> list[Request]:
     sampling = {"max_tokens": 1, "temperature": 0, **token_id_rows(prompt)}
-    ids = [*prompt.prefix, *prompt.body]
-    return [("/inference/v1/generate", {"model": model, "token_ids": ids, "sampling_params": sampling})]
+    return [("/inference/v1/generate", {"model": model, "token_ids": list(prompt.ids), "sampling_params": sampling})]
 
 
 def token_id_rows(prompt: Prompt) -> dict[str, object]:
@@ -290,7 +288,7 @@ def slot_rows(prompt: Prompt, rows: np.ndarray) -> SlotLogits:
 
 
 def _ask_top_k(model: str, prompt: Prompt) -> list[Request]:
-    path, body = _complete_vllm(model, [*prompt.prefix, *prompt.body], 1)
+    path, body = _complete_vllm(model, list(prompt.ids), 1)
     return [(path, {**body, "prompt_logprobs": TOP})]
 
 
@@ -361,7 +359,7 @@ def _kind(prefix: str, dialect: Dialect) -> Kind:
         needs=lambda rest: dialect.needs,
         variants=tuple(route.name for route in dialect.routes if route.name),
         is_server=True,
-        reads="answers",
+        reads=True,
     )
 
 

@@ -162,7 +162,7 @@ def _generate(llm: Any, prompts: Sequence[Prompt], lora: Any, extra: list[JsonOb
 
 
 def _inputs(prompts: Sequence[Prompt]) -> list[dict[str, object]]:
-    return [{"prompt_token_ids": [*prompt.prefix, *prompt.body]} for prompt in prompts]
+    return [{"prompt_token_ids": list(prompt.ids)} for prompt in prompts]
 
 
 def _best_route(llm: Any) -> str:
@@ -277,7 +277,7 @@ KINDS = (
         options=frozenset({"dtype", "tensor_parallel", "trust_remote_code", "allow_base_mismatch"}),
         needs=lambda rest: ("vllm", "transformers"),
         variants=tuple(ROUTES),
-        reads="answers",
+        reads=True,
         open_reader=lambda address, options: VllmReader(address.rest, options),
     ),
 )

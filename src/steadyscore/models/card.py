@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import NotRequired
@@ -225,9 +226,18 @@ def model_card(card: Card) -> str:
             "|---|---|",
             *(f"| {name} | {markdown_text(str(value))} |" for name, value in _settings(card).items()),
         ],
-        *_held_out(card),
-        *_measured(card),
-        *_findings(card),
+        *_section(
+            "Held-out evaluation",
+            [f"| {e['step']} | {e['quality']:.4f} | {e['tau_psi']:.4f} | {e['dispersion']:.4f} |" for e in card.held_out],
+            ("| step | quality | tau-PSI | dispersion |", "|---:|---:|---:|---:|"),
+        ),
+        *_section(
+            "Measured",
+            [f"| {markdown_text(name)} | {value:.4f} |" for name, value in (card.measured or {}).items()],
+            ("| measure | value |", "|---|---:|"),
+        ),
+        *_section("Where it helps", _findings(card, helps=True)),
+        *_section("Where it does not", _findings(card, helps=False)),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -287,22 +297,11 @@ def _pairs(values: JsonObject) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
-def _held_out(card: Card) -> list[list[str]]:
-    rows = [f"| {e['step']} | {e['quality']:.4f} | {e['tau_psi']:.4f} | {e['dispersion']:.4f} |" for e in card.held_out]
-    heading = ["| step | quality | tau-PSI | dispersion |", "|---:|---:|---:|---:|"]
-    return [["## Held-out evaluation"], [*heading, *rows]] if rows else []
+def _section(heading: str, rows: list[str], table: Sequence[str] = ()) -> list[list[str]]:
+    """Rows under a heading, where there are any; as a table where its first two lines are given."""
+    return [[f"## {heading}"], [*table, *rows]] if rows else []
 
 
-def _measured(card: Card) -> list[list[str]]:
-    rows = [f"| {markdown_text(name)} | {value:.4f} |" for name, value in (card.measured or {}).items()]
-    return [["## Measured"], ["| measure | value |", "|---|---:|", *rows]] if rows else []
-
-
-def _findings(card: Card) -> list[list[str]]:
-    findings = card.findings or []
-    sections: list[list[str]] = []
-    for heading, helps in (("## Where it helps", True), ("## Where it does not", False)):
-        chosen = [f"{finding.collection}: {finding.sentence}" for finding in findings if finding.helps is helps]
-        if chosen:
-            sections += [[heading], [f"- {markdown_text(line)}" for line in chosen]]
-    return sections
+def _findings(card: Card, helps: bool) -> list[str]:
+    chosen = [finding for finding in card.findings or [] if finding.helps is helps]
+    return [f"- {markdown_text(f'{finding.collection}: {finding.sentence}')}" for finding in chosen]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..engines import Decoding
 from ..measures import answers as arithmetic
 from ..measures.intervals import mean_interval
 from ..measures.views import ScoreView, ranked_permuted
@@ -22,7 +21,8 @@ from ..terms import Array, Verdict
 Outputs = dict[str, list[str]]
 """query id -> what a reader wrote, in the order of the permutations"""
 
-LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?P<likeliest> likeliest)?(?: \[(?P<reading>.*)\])?")
+# An earlier version could also take the label that is likeliest as a whole.
+LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?: likeliest)?(?: \[(?P<reading>.*)\])?")
 
 
 class ReaderName(NamedTuple):
@@ -32,24 +32,21 @@ class ReaderName(NamedTuple):
     k: int
     """Candidates that it is shown."""
     serving_permutations: int
-    decoding: Decoding
     reading: str
     """How the scores behind its evidence were read, in words; empty for the usual way."""
 
 
-def reader_label(address: str, k: int, view: ScoreView | None = None, decoding: Decoding = "greedy") -> str:
-    """A reader's name in `outputs.parquet`: the same model at another k, decoding or view of the scores is another one."""
+def reader_label(address: str, k: int, view: ScoreView | None = None) -> str:
+    """A reader's name in `outputs.parquet`: the same model at another k or view of the scores is another one."""
     view = view or ScoreView()
     budget = f" K={view.serving_permutations}" if view.serving_permutations > 1 else ""
-    decoded = " likeliest" if decoding == "likeliest" else ""
-    return f"{address} k={k}{budget}{decoded}" + (f" [{words}]" if (words := view.words()) else "")
+    return f"{address} k={k}{budget}" + (f" [{words}]" if (words := view.words()) else "")
 
 
 def label_parts(label: str) -> ReaderName:
     parts = LABEL.fullmatch(label)
     assert parts is not None
-    decoding: Decoding = "likeliest" if parts["likeliest"] else "greedy"
-    return ReaderName(parts["address"], int(parts["k"]), int(parts["K"] or 1), decoding, parts["reading"] or "")
+    return ReaderName(parts["address"], int(parts["k"]), int(parts["K"] or 1), parts["reading"] or "")
 
 
 def readable_queries(run: Run) -> set[str]:

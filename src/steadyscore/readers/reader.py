@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from ..collection import Data, open_collection
-from ..engines import Backend, Decoding, EngineOptions, Generator, Ids
+from ..engines import Backend, EngineOptions, Generator, Ids
 from ..engines.http import TooLong
 from ..engines.kinds import cannot_read, check_address, kind_of, open_engine, parse_address
 from ..errors import InputError, ModelError
@@ -112,17 +112,13 @@ class Written(NamedTuple):
 class Reader:
     """A frozen model that reads evidence, with the outputs of every prompt it was ever shown."""
 
-    def __init__(self, engine: Backend, task: Task, decoding: Decoding = "greedy"):
+    def __init__(self, engine: Backend, task: Task):
         self.kind = reader_kind(task)
         if not isinstance(engine, Generator):
             raise cannot_read(engine.name)
         self.engine = engine
-        self.task, self.name, self.decoding = task, engine.name, decoding
-        writes_verdicts = self.kind.writes == "verdict"
-        if decoding == "likeliest" and not (writes_verdicts and engine.encoder is not None):
-            what = "it does not tell the probability of a whole label" if writes_verdicts else f"{task.name} has answers"
-            raise InputError(f"{engine.name} cannot read the likeliest verdict: {what}. Leave out reader_decoding.")
-        by_token = ["greedy"] if writes_verdicts and engine.encoder is not None and decoding == "greedy" else []
+        self.task, self.name = task, engine.name
+        by_token = ["greedy"] if self.kind.writes == "verdict" and engine.encoder is not None else []
         identity = json.dumps([engine.identity(), task.name, MOST_TOKENS, *by_token], sort_keys=True, default=str)
         self.file = cache_folder() / "readings" / f"{_digest(identity)}.jsonl"
         self._known = _read_cache(self.file)
@@ -161,7 +157,7 @@ class Reader:
         prompts, labels = self._prompts(questions, query_id)
         if self.kind.writes == "answer":
             return [first_line(text) for text in self.engine.generate(prompts, MOST_TOKENS)]
-        if self.engine.encoder is not None and self.decoding == "greedy":
+        if self.engine.encoder is not None:
             chosen = greedy_labels(self.engine, prompts, labels)
         else:  # an engine that takes text has decoded by itself
             logarithms = self.engine.label_log_probabilities(prompts, labels)  # (P, 3)
@@ -251,7 +247,6 @@ def ask_reader(
     scored: Sequence[Scored] | None = None,
     k: int = EVIDENCE,
     view: ScoreView | None = None,
-    decoding: Decoding = "greedy",
     options: EngineOptions | None = None,
     engine: Any = None,
     progress: Progress | None = None,
@@ -261,7 +256,7 @@ def ask_reader(
     Claims without a verdict are not read where others have one (`readable_queries`). A caller that holds the queries of the
     run passes them as `scored`, as they are stored.
     """
-    reader = Reader(engine or open_reader(address, options), TASKS[run.record.task], decoding)
+    reader = Reader(engine or open_reader(address, options), TASKS[run.record.task])
     before = reader.engine.spent()
     view = view or ScoreView()
     served = view.of_all(run.read_queries() if scored is None else scored)
@@ -283,7 +278,7 @@ def ask_reader(
     outputs = {query_id: written for query_id, written in outputs.items() if written}
     if failed and not outputs:
         raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0].reason}.")
-    label = reader_label(address, k, view, decoding)
+    label = reader_label(address, k, view)
     write_outputs(run, label, outputs)
     values = reader_results(run, [query.query_id for query in served])[label].values
     return ReaderRun(values, failed, reader.asked, reader.engine.spent_since(before))

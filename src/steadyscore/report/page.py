@@ -260,7 +260,7 @@ def _cell(audit: Audit, name: str, audits: Sequence[Audit]) -> Cell:
 
 
 def _reader_row(label: str, audit: Audit, first: Audit) -> ReaderRow:
-    read, (address, shown, budget, decoding, _) = audit.readers[label], label_parts(label)
+    read, (address, shown, budget, _) = audit.readers[label], label_parts(label)
     kind = audit.task.reader
     assert kind is not None
     known = audit.figures if label == audit.reader else {name: mean_figure(values) for name, values in read.values.items()}
@@ -269,7 +269,7 @@ def _reader_row(label: str, audit: Audit, first: Audit) -> ReaderRow:
     sides = [(side.queries, side.readers[label].outputs) for side in (first, audit)] if is_compared else []
     return ReaderRow(
         variant=audit.name,
-        reader=address + (", likeliest verdict" if decoding == "likeliest" else ""),
+        reader=address,
         shown=f"first {shown}" + (f", {budget} orders averaged" if budget > 1 else ""),
         figures=[known[name] if name in read.values else None for name in (*kind.quality, kind.flip)],
         unread=f"{unread} of {queries} queries not read" if unread else "",

@@ -9,7 +9,6 @@ from typing import TypedDict
 import numpy as np
 
 from ..collection import Source
-from ..engines import Decoding
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
 from ..measures.measurement import (
@@ -244,11 +243,9 @@ def budget_values(
     return by_budget
 
 
-def same_evidence_control(
-    before: Audit, after: Audit, address: str, k: int = EVIDENCE, decoding: Decoding = "greedy"
-) -> SameEvidence:
+def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> SameEvidence:
     """Flips of one reader where two scorers showed it the same candidates (§F.3)."""
-    label = reader_label(address, k, after.view, decoding)
+    label = reader_label(address, k, after.view)
     sides = [(audit.queries, audit.outputs(label)) for audit in (before, after)]
     evidence = compare_on_same_evidence(after.task, sides[0], sides[1], k)
     if not evidence.queries:

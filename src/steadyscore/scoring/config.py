@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, get_args, get_type_hints
 import numpy as np
 
 from ..collection import Data
-from ..engines import Backend, Decoding, Engine, EngineOptions, Precision, Reranker
+from ..engines import Backend, Engine, EngineOptions, Precision, Reranker
 from ..engines.kinds import honoured, open_engine, refuse_unhonoured
 from ..engines.python import open_object
 from ..errors import InputError, SteadyscoreError
@@ -91,8 +91,6 @@ class AuditConfig:
     """Frozen models that read the first candidates."""
     reader_k: Positive = EVIDENCE
     """Candidates a reader is shown."""
-    reader_decoding: Decoding = "greedy"
-    """How a verdict is read: token by token among the labels, or as the label likeliest as a whole."""
     ir: tuple[str, ...] = ()
     """Further ranking measures that ir_measures knows, such as P@5."""
     curve: bool = False
@@ -151,7 +149,6 @@ class AuditSettings(PermutationSettings, total=False):
     perturb: Sequence[Perturbation]
     readers: Sequence[str]
     reader_k: int
-    reader_decoding: Decoding
     ir: Sequence[str]
     serving_permutations: int
     curve: bool

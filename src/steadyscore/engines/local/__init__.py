@@ -38,6 +38,6 @@ KINDS = (
         listed=(Listing("hf:<id|folder|file.gguf>[+adapter]", "distribution"),),
         options=WEIGHTS | {"allow_base_mismatch"},
         needs=lambda rest: LIBRARIES,
-        reads="answers",
+        reads=True,
     ),
 )

@@ -60,10 +60,15 @@ def note_gpu_build() -> None:
         )  # fmt: skip
 
 
-def share_threads(device: str) -> None:
-    """No more threads than the process has cores: a container's share of time is less than the cores that torch counts."""
-    if device == "cpu" and not os.environ.get("OMP_NUM_THREADS") and torch.get_num_threads() > cores():
-        torch.set_num_threads(cores())
+def share_threads(workers: int = 1) -> None:
+    """Give the calling thread's passes their share of the cores, unless the environment states the threads of a pass.
+
+    A container's share of time may be less than the cores that torch counts. Every worker has to call this: MKL counts threads
+    per thread that calls it, and a new one begins with all cores.
+    """
+    threads = max(1, cores() // workers)
+    if not os.environ.get("OMP_NUM_THREADS") and (workers > 1 or torch.get_num_threads() > threads):
+        torch.set_num_threads(threads)
 
 
 def present() -> list[str]:

@@ -82,7 +82,8 @@ class TransformersEngine(ReadingEngine):
         """`<embedded name | folder | file.gguf | hub id>[+adapter folder]`."""
         base, adapter = split_address(address)
         device = device_of(options.device)  # before anything is loaded for nothing
-        share_threads(device)
+        if device == "cpu":
+            share_threads()
         options = replace(options, dtype=precision_of(options.dtype, device))
         source, local = locate(base)
         transformers_logging.disable_progress_bar()  # a load takes seconds; our own bars are for what takes minutes
@@ -145,7 +146,7 @@ class TransformersEngine(ReadingEngine):
         if prompt.segment:
             return SlotLogits(self.slot_logits([prompt])[0].cpu().numpy())
         options = windows.whole([prompt], len(prompt), self.model) if prompt.candidates else {}
-        ids = self._tensor([(*prompt.prefix, *prompt.body)])
+        ids = self._tensor([prompt.ids])
         logits = self.model(input_ids=ids, use_cache=False, **options).logits[0].float()
         return SlotLogits(logits[list(prompt.slots)][:, list(prompt.grade_tokens)].cpu().numpy())
 
@@ -208,7 +209,7 @@ class TransformersEngine(ReadingEngine):
 
     def _slot_states(self, batch: list[Prompt], shared: int, cache: DynamicCache | None) -> list[torch.Tensor]:
         """Last hidden states at the slots of each prompt, (B, hidden) each. A causal model does not see padding on the right."""
-        rest = [(*p.prefix, *p.body)[shared:] for p in batch]
+        rest = [p.ids[shared:] for p in batch]
         longest = max(map(len, rest))
         ids = self._tensor([(*row, *[0] * (longest - len(row))) for row in rest])
         options: dict[str, Any] = {"use_cache": False}

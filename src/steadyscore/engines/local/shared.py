@@ -7,7 +7,6 @@ adapters, or the same one, at the same time.
 from __future__ import annotations
 
 import copy
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,17 +23,6 @@ from ..kinds import open_engine, open_local_model
 
 if TYPE_CHECKING:
     from .model import TransformersEngine
-
-
-def share_cores(workers: int) -> None:
-    """Give the calling worker's passes their share of the cores, unless the environment states the threads of a pass.
-
-    Every worker has to: MKL counts threads per thread that calls it, and a new one begins with all cores.
-    """
-    import torch
-
-    if workers > 1 and not os.environ.get("OMP_NUM_THREADS"):
-        torch.set_num_threads(max(1, cores() // workers))
 
 
 class SharedBases:
@@ -134,7 +122,9 @@ class SharedBase:
     def engine_with(self, adapter: str | None) -> TransformersEngine:
         """The engine for a pass of the calling worker, with an adapter in place or none."""
         if self.exclusive_key is None and not hasattr(self._worker, "replica"):
-            share_cores(self.workers)
+            from .device import share_threads
+
+            share_threads(self.workers)
             self._worker.replica = self._first.copy_modules()  # every adapter is loaded before the first pass
         replica: Replica = self._first if self.exclusive_key is not None else self._worker.replica
         replica.activate(adapter)

@@ -58,19 +58,23 @@ def recur(prompts: Sequence[Prompt]) -> bool:
 
 def slot_states(model: Any, prompts: Sequence[Prompt], batch_tokens: int) -> Iterator[torch.Tensor]:
     """Last hidden states at the slots of each prompt, (B, hidden) each. The prompts belong to one query."""
-    start = prompts[0].candidates[0][0]
-    cache = DynamicCache()
-    read_behind(model, cache, [_ids(prompts[0])[:start]], np.arange(start))
-    head = states_of(cache, 0, 0, start)
+    head = _read_head(model, prompts[0].ids[: prompts[0].candidates[0][0]])
     texts = list(dict.fromkeys(text for prompt in prompts for text in _texts(prompt)))
     read = dict(zip(texts, read_texts(model, head, texts, batch_tokens), strict=True))
     for prompt in prompts:
         yield _window(model, prompt, torch.cat([head, *(read[text] for text in _texts(prompt))], dim=-2))
 
 
+def _read_head(model: Any, ids: Sequence[int]) -> torch.Tensor:
+    """Keys and values of what stands before the candidates."""
+    cache = DynamicCache()
+    read_behind(model, cache, [ids], np.arange(len(ids)))
+    return states_of(cache, 0, 0, len(ids))
+
+
 def _window(model: Any, prompt: Prompt, states: torch.Tensor) -> torch.Tensor:
     """The pass over markers and skeleton, behind the states of what stands before the candidates and of their texts."""
-    ids, tokens, cache = _ids(prompt), len(prompt), cache_of(states, 1)
+    ids, tokens, cache = prompt.ids, len(prompt), cache_of(states, 1)
     text = [i for first, closing, _ in prompt.candidates for i in range(first, closing)]
     known = [*range(prompt.candidates[0][0]), *text]
     new = np.setdiff1d(np.arange(tokens), known)
@@ -151,12 +155,8 @@ def cache_of(states: torch.Tensor, rows: int) -> DynamicCache:
     return cache
 
 
-def _ids(prompt: Prompt) -> tuple[int, ...]:
-    return (*prompt.prefix, *prompt.body)
-
-
 def _texts(prompt: Prompt) -> list[tuple[int, ...]]:
-    ids = _ids(prompt)
+    ids = prompt.ids
     return [ids[first:closing] for first, closing, _ in prompt.candidates]
 
 
@@ -201,7 +201,7 @@ def whole_states(model: Any, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
     tokens = max(map(len, prompts))
     ids = np.zeros((len(prompts), tokens), int)
     for row, prompt in zip(ids, prompts, strict=True):
-        row[: len(prompt)] = (*prompt.prefix, *prompt.body)
+        row[: len(prompt)] = prompt.ids
     placed = np.stack([set_windows.positions(prompt, tokens) for prompt in prompts])
     on = model.device
     with set_attention(model):
@@ -273,10 +273,7 @@ def member_states(model: Any, prompt: Prompt, batch_tokens: int) -> torch.Tensor
 
 def read_blocks(model: Any, prompt: Prompt, batch_tokens: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Keys and values of the prefix, and of every block up to its segment."""
-    start, ids = len(prompt.prefix), (*prompt.prefix, *prompt.body)
-    cache = DynamicCache()
-    read_behind(model, cache, [prompt.prefix], np.arange(start))
-    head = states_of(cache, 0, 0, start)
+    head, ids = _read_head(model, prompt.prefix), prompt.ids
     rows = [ids[first : end - prompt.segment] for first, _, end in prompt.candidates]
     return head, read_texts(model, head, rows, batch_tokens)
 
@@ -299,7 +296,7 @@ def _visible_behind(prompt: Prompt, chunk: range, prefix: int, texts: Sequence[i
 
 def _read_segments(model: Any, prompt: Prompt, chunk: range, known: torch.Tensor, seen: np.ndarray) -> torch.Tensor:
     """Last hidden states of the last token of some segments, behind what is known."""
-    ids, size = (*prompt.prefix, *prompt.body), prompt.segment
+    ids, size = prompt.ids, prompt.segment
     ends = [prompt.candidates[i][2] for i in chunk]
     tokens = [token for end in ends for token in ids[end - size : end]]
     placed = set_windows.positions(prompt, len(prompt))
