@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from .errors import InputError, SteadyscoreError
+from .machine.bounds import LONGEST_ASKED, retry_after
 from .machine.credentials import without_credentials
-from .machine.waiting import LONGEST_ASKED, retry_after
 
 T = TypeVar("T")
 

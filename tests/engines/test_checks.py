@@ -16,7 +16,7 @@ from steadyscore.engines.local import checks, windows
 from steadyscore.engines.local.checks import admit, probe_prompts, remembered, subject_of
 from steadyscore.errors import ModelError
 from steadyscore.models.weights import weight_files
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from steadyscore.window.readout import SlotLogits
 
 

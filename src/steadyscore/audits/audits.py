@@ -27,7 +27,7 @@ from ..results.screen import (
     screen_measures,
 )
 from ..results.table import Note, Table, with_notes
-from ..runs.find import find_runs
+from ..runs.folder import find_runs
 from ..terms import Readout, Ties
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ..machine.places import Place
 from ..measures.registry import MEASURES
 from ..results.audit import Audit
 from ..results.figure import Figure
-from ..runs.find import find_decision_folders
+from ..runs.folder import find_decision_folders
 from ..terms import Array, Failure
 from .audits import Audits
 

@@ -27,8 +27,7 @@ from ..results.names import presentation_remarks, with_distinct_names
 from ..results.notes import failed_remarks, not_ahead, trained_otherwise
 from ..results.render import Printed
 from ..results.table import NOTHING, Cell, Column, Note, Row, Table
-from ..runs.find import find_run
-from ..runs.folder import Run
+from ..runs.folder import Run, find_run
 from ..scoring.mitigations import count_windows
 from .gate import Bound
 
