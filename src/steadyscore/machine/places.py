@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any
@@ -38,31 +39,18 @@ UNREACHABLE = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, order=True, slots=True)
 class StorePath:
     """A file or folder of an object store, used as a `Path` is. There is no folder but the names that begin with it.
 
     It is no `os.PathLike`: what opens files of this machine refuses it, instead of writing elsewhere.
     """
 
-    __slots__ = ("address",)
-
-    def __init__(self, address: str):
-        self.address = address.rstrip("/")
+    address: str
+    """Without a slash at the end."""
 
     def __str__(self) -> str:
         return self.address
-
-    def __repr__(self) -> str:
-        return f"StorePath({self.address!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorePath) and self.address == other.address
-
-    def __lt__(self, other: StorePath) -> bool:
-        return self.address < other.address
-
-    def __hash__(self) -> int:
-        return hash(self.address)
 
     def __truediv__(self, name: str | PurePath) -> StorePath:
         return StorePath("/".join([self.address, *PurePosixPath(name).parts]))
@@ -215,7 +203,7 @@ def parse_place(text: str | Place) -> Place:
         raise InputError(f"a {scheme}:// address was given with a user name and a password. Leave them out: keys are read from "
                          "where the store's own tools look for them, such as the environment.")  # fmt: skip
     check_credentials(text)
-    return StorePath(text)
+    return StorePath(text.rstrip("/"))
 
 
 def _open(address: str) -> tuple[Any, str]:
