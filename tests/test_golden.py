@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from steadyscore.cli import main
-from steadyscore.runs.find import find_run
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, find_run
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_claims
 

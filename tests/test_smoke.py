@@ -5,7 +5,7 @@ import json
 import pytest
 
 from steadyscore.cli import main
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 
 EXPECTED = {
     # steadyscore audit --scorer synthetic:companion:0.3 --data passages --queries 6 --permutations 5 --seed 3 --cutoff 0.5

@@ -9,7 +9,7 @@ from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
 from steadyscore.measures.registry import MEASURES
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from steadyscore.tasks import MULTIDOC_QA, PASSAGE_RERANKING, RESPONSE_RANKING, TASKS, reader_kind
 from tests.helpers.paths import PACKAGE
 from tests.helpers.pools import some_instances, write_collection

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 from .errors import InputError, SteadyscoreError
+from .machine.bounds import LONGEST_ASKED, retry_after
 from .machine.credentials import without_credentials
-from .machine.waiting import LONGEST_ASKED, retry_after
 
 T = TypeVar("T")
 

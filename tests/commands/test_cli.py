@@ -16,7 +16,7 @@ from steadyscore.cli import MOVED, VERBS, main
 from steadyscore.collection import open_collection
 from steadyscore.commands import data
 from steadyscore.machine import disk
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.pools import some_instances, write_collection
 

@@ -15,7 +15,7 @@ from steadyscore.engines.kinds import kind_of, open_engine, open_local_model
 from steadyscore.engines.local import checks, windows
 from steadyscore.engines.local.checks import admit, probe_prompts, remembered, subject_of, weight_files
 from steadyscore.errors import ModelError
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from steadyscore.window.readout import SlotLogits
 
 

@@ -20,7 +20,7 @@ from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Reranker, ScorerFailed
 from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import InputError
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.score import score_collection
 from tests.helpers.serving import app_of, listening, model

@@ -12,7 +12,7 @@ from steadyscore import cli
 from steadyscore.engines import EngineOptions, Price, http
 from steadyscore.engines.http import Endpoint, Unreachable, Unusable
 from steadyscore.errors import InputError
-from steadyscore.machine.waiting import LONGEST_ASKED, retry_after
+from steadyscore.machine.bounds import LONGEST_ASKED, retry_after
 from tests.engines.test_http import waits
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection

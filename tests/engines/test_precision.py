@@ -13,7 +13,7 @@ from steadyscore.engines.local import device as precision
 from steadyscore.engines.local.checks import examine, order_mistake, plain_mistake, probe_prompts, slot_scores
 from steadyscore.engines.local.model import TransformersEngine
 from steadyscore.errors import InputError
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from tests.helpers.models import byte_tokenizer, tiny_causal
 
 FAMILIES = ["llama", "qwen3", "gemma2", "gemma3", "granite"]

@@ -67,7 +67,7 @@ def run(verb: str, *words: str) -> tuple[int, float]:
 
 def copy_run(out: Path, other: Path) -> None:
     """The run of a folder as that of another scorer: what is compared takes the same memory whatever its scores are."""
-    from steadyscore.runs.find import find_run
+    from steadyscore.runs.folder import find_run
 
     find_run(shutil.copytree(out, other, dirs_exist_ok=True)).update_record(name="another")
 

@@ -18,7 +18,7 @@ from steadyscore.engines.kinds import open_engine, parse_address
 from steadyscore.errors import InputError
 from steadyscore.machine.credentials import HIDDEN, check_credentials, hide, redact, without_credentials
 from steadyscore.machine.places import parse_place
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from tests.engines.test_http import chat, rerank, shown
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection

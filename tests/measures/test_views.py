@@ -16,7 +16,7 @@ from steadyscore.measures.ir_library import library_values
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.measures.ranking import rank
 from steadyscore.measures.views import ScoreView, borda, ensembles, ranked_permuted
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from steadyscore.runs.table import FIRST_STAGE, Scored
 
 

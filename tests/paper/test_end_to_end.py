@@ -15,7 +15,7 @@ from steadyscore.paper.recipe import Artifact, Block, Fields, line
 from steadyscore.paper.scale import choices_from
 from steadyscore.paper.stages import do_pieces, pieces_of
 from steadyscore.paper.work import SELECTED, Store, Workshop, selection_words
-from steadyscore.runs.find import find_runs
+from steadyscore.runs.folder import find_runs
 from tests.helpers import tiny
 
 TRAINING = {

@@ -24,7 +24,7 @@ from steadyscore.paper.recipe import Request, Side
 from steadyscore.paper.render import FORMATS, Shown, to_csv, to_html, to_latex, to_text
 from steadyscore.paper.scale import choices_from
 from steadyscore.paper.work import Store, Workshop
-from steadyscore.runs.find import find_runs
+from steadyscore.runs.folder import find_runs
 
 TINY = choices_from("tiny")
 

@@ -12,7 +12,7 @@ from steadyscore.paper.plan import WORKERS, fleet_of, plan_of
 from steadyscore.paper.scale import choices_from
 from steadyscore.paper.stages import SharedPieces, do_pieces, pieces_of, pieces_of_share
 from steadyscore.paper.work import Store, Workshop
-from steadyscore.runs.find import find_runs
+from steadyscore.runs.folder import find_runs
 from steadyscore.scoring.parts import Share
 
 

@@ -12,7 +12,7 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.readers.reader import VERDICTS
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from tests.helpers.paths import SHARED
 
 

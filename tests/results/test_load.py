@@ -13,7 +13,7 @@ from steadyscore.measures.measurement import fitted_retention, measure
 from steadyscore.measures.threshold import Threshold
 from steadyscore.measures.views import ScoreView
 from steadyscore.results.load import match_threshold
-from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import find_run
 from tests.helpers.pools import some_instances
 
 

@@ -21,8 +21,7 @@ from steadyscore.measures import intervals
 from steadyscore.measures.measurement import measure
 from steadyscore.models.card import read_card
 from steadyscore.results.load import load_run
-from steadyscore.runs.find import find_run
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, find_run
 from steadyscore.runs.parts import COMPACTED
 from steadyscore.runs.records import Start
 from steadyscore.runs.table import Scored, to_table

@@ -21,8 +21,7 @@ from steadyscore.machine import disk
 from steadyscore.machine.disk import atomic
 from steadyscore.results.load import load_run
 from steadyscore.runs import folder as run_folder
-from steadyscore.runs.find import find_run, find_runs
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, find_run, find_runs
 from steadyscore.runs.layout import DECISIONS_FILE
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.config import AuditConfig, Cut, open_scorer

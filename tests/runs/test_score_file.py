@@ -8,6 +8,7 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import Threshold, measure
+from steadyscore.runs.score_columns import Rows, check_columns
 from steadyscore.runs.score_file import read_scores
 from tests.helpers.paths import ASSETS
 
@@ -111,6 +112,22 @@ def test_one_named_permutation_among_numbers_is_refused(tmp_path, kind):
         match=r"8 rows have 'last' as permutation, which is not a whole number .*: line \d+, query q1, .*Number all or name all",
     ):
         read_scores([write(tmp_path / f"s.{kind}", rows)])
+
+
+@pytest.mark.parametrize("kind", ["large_string", "string_view", "dictionary"])
+def test_a_mistake_in_text_is_named_however_the_column_keeps_it(kind):
+    import pyarrow as pa
+
+    text = pa.dictionary(pa.int32(), pa.string()) if kind == "dictionary" else getattr(pa, kind)()
+    rows = {"query_id": ["q", " "], "permutation": ["0", "x"], "candidate_id": ["a", "a"], "score": ["1.0", "high"]}
+    with pytest.raises(InputError) as refusal:
+        check_columns(
+            Rows(pa.table(rows).cast(pa.schema([(name, text) for name in rows])), "scores", lambda rows: ["here"] * len(rows))
+        )
+    score, permutation, blank = sorted(refusal.value.mistakes)
+    assert "1 rows have 'high' as score, which is not a number: here, query  , permutation x" in score
+    assert "1 rows have 'x' as permutation, which is not a whole number" in permutation
+    assert "1 rows have a blank query_id" in blank
 
 
 def test_several_tables_are_told_to_be_joined(tmp_path):

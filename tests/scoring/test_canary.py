@@ -18,8 +18,7 @@ from steadyscore.engines import Capabilities, EngineOptions, Reranker, python
 from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import RunMismatch, UnusableScorer
 from steadyscore.machine.disk import cache_folder
-from steadyscore.runs.find import find_run
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, find_run
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.config import AuditConfig, Cut, scorer_for
 from steadyscore.scoring.estimate import estimate

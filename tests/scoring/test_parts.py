@@ -11,8 +11,7 @@ from steadyscore.audits.audit import ScorerInput, audit
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError, RunMismatch
-from steadyscore.runs.find import find_run
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, find_run
 from steadyscore.runs.layout import SCORES_FILE
 from steadyscore.runs.parts import Ledger
 from steadyscore.scoring import parts, score

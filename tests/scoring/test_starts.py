@@ -15,7 +15,7 @@ from steadyscore.machine.disk import sha256
 from steadyscore.machine.extras import versions
 from steadyscore.machine.schemas import read_as
 from steadyscore.runs.folder import Run
-from steadyscore.runs.records import Session, ShrunkWindow, Start
+from steadyscore.runs.records import Session, ShrunkWindow, Start, to_json
 from steadyscore.runs.stored import sum_sessions
 from steadyscore.scoring import parts
 from steadyscore.scoring.config import AuditConfig, open_scorer
@@ -202,7 +202,7 @@ def test_only_what_is_known_to_have_changed_counts():
     assert scorer_changes(start, replace(start, files={"x/a.py": "1"})) == [], "moved, and no longer watched"
     assert scorer_changes(start, replace(start, files={"a.py": "1", "b.py": "3"})) == ["b.py was 2, now 3"]
     assert scorer_changes(start, replace(start, revision="r2")) == ["model revision was r1, now r2"]
-    assert read_as(Start, start.to_json()) == start
+    assert read_as(Start, to_json(start)) == start
 
 
 def test_weights_are_the_revision_of_a_model(tiny_engine):

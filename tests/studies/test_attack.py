@@ -14,8 +14,7 @@ import pytest
 import steadyscore
 from steadyscore.cli import main
 from steadyscore.errors import GateFailed, InputError
-from steadyscore.runs.find import find_runs
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, find_runs
 from steadyscore.runs.layout import CLEAN
 from steadyscore.studies import attack_words as attacks
 from steadyscore.studies.attack import attack

@@ -29,7 +29,7 @@ from ..results.screen import (
     screen_measures,
 )
 from ..results.table import Note, Table, with_notes
-from ..runs.find import find_decision_folders, find_runs
+from ..runs.folder import find_decision_folders, find_runs
 from ..terms import Failure
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from ..results.load import check_one_threshold, load_run, view_of
 from ..results.notes import failed_remarks, not_ahead, trained_otherwise
 from ..results.render import Printed
 from ..results.table import NOTHING, Cell, Column, Note, Row, Table
-from ..runs.find import find_run
-from ..runs.folder import Run
+from ..runs.folder import Run, find_run
 from ..scoring.mitigations import count_windows
 from .gate import Bound
 

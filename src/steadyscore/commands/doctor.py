@@ -10,7 +10,7 @@ from ..machine.disk import cache_folder
 from ..machine.extras import install_line, is_installed, versions
 from ..machine.places import Place, parse_place
 from ..models.embedded import EMBEDDED, is_present
-from ..runs.find import find_folders
+from ..runs.folder import find_folders
 from ..runs.inspection import Finding, inspect_results, inspect_run
 from ..terms import JsonObject
 from .flags import scorers_by_name

@@ -12,7 +12,7 @@ from ..integrations.ir_metadata import IR_METADATA, ir_metadata
 from ..machine.extras import PAGE, check_installed
 from ..machine.places import is_address, parse_place
 from ..results.load import load_runs
-from ..runs.find import find_decision_folders, find_runs
+from ..runs.folder import find_decision_folders, find_runs
 from .shared import (
     FORMATS,
     add_all,

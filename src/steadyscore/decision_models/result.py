@@ -28,7 +28,7 @@ from ..results.figure import Figure, beside_floor, mean_figure
 from ..results.notes import answer_remarks, saved_line, stop_note
 from ..results.render import Printed
 from ..results.table import DETECTABLE, Cell, Column, Note, Row, Table
-from ..runs.find import find_decision_folders, own_or_only
+from ..runs.folder import find_decision_folders, own_or_only
 from ..runs.layout import DECISIONS_FILE
 from ..runs.records import EarlyStop, to_json
 from ..runs.requests import check_same_command

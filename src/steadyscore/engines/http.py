@@ -33,11 +33,11 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import InputError, SteadyscoreError, UnusableScorer
+from ..machine.bounds import LONGEST_ASKED, retry_after
 from ..machine.console import one_line
 from ..machine.credentials import KEY, hide, redact
 from ..machine.disk import write_json
 from ..machine.extras import check_installed
-from ..machine.waiting import LONGEST_ASKED, retry_after
 from ..terms import JsonObject
 from .answers import Malformed, said_of_itself
 from .options import EngineOptions

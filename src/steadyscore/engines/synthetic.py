@@ -250,7 +250,7 @@ class ScoreRecording(Recording):
 
 
 def open_scores(address: Address, options: EngineOptions) -> ScoreRecording:
-    from ..runs.find import find_run
+    from ..runs.folder import find_run
     from ..runs.score_file import read_scores
 
     source = Path(address.rest)

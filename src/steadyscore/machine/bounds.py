@@ -1,12 +1,15 @@
-"""Numbers within bounds, as types: pydantic checks them in recipes, flags as they are read, and settings check themselves."""
+"""Numbers within bounds, as types: pydantic checks them in recipes, flags as they are read, and settings check themselves; and
+numbers that a text or a server says."""
 
 from __future__ import annotations
 
 import math
 import operator
+import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,6 +25,9 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 Percentage = Annotated[int, Interval(ge=0, lt=100)]
 BelowOne = Annotated[float, Interval(ge=0, lt=1)]
 
+
+LONGEST_ASKED = 60.0
+"""Seconds; the most that is waited because a server asks for it."""
 
 BOUNDS: dict[type, tuple[Callable[[Any, Any], bool], str, str]] = {
     Gt: (operator.gt, "is not above {}", "above {}"),
@@ -54,6 +60,19 @@ def parse_number(text: str) -> float:
     except ValueError:
         return math.nan
     return value if math.isfinite(value) else math.nan
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that a server asks to be left alone, as a number or as a date; 0 where it asks for nothing that makes sense."""
+    value = headers.get("retry-after") or ""
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
 
 
 def changed_fields(settings: Any) -> list[str]:

@@ -228,32 +228,28 @@ class _Lines:
 
     @contextmanager
     def telling(self, work: Job, at_once: bool) -> Iterator[None]:
-        self._begin(work, at_once)
+        with self._lock:
+            self._jobs.append(work)
+            if len(self._jobs) == 1:
+                self._start(at_once)
         try:
             yield
         finally:
-            self._end(work)
+            with self._lock:
+                self._jobs.remove(work)
+                thread = None if self._jobs else self._thread
+                if thread is not None:
+                    self._stop.set()
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()
 
-    def _begin(self, work: Job, at_once: bool) -> None:
-        with self._lock:
-            self._jobs.append(work)
-            is_outermost = len(self._jobs) == 1
-        if is_outermost:
-            if at_once:
-                self._tell()
-            self._stop = threading.Event()
-            wait = INTERVAL if at_once else FIRST
-            self._thread = threading.Thread(target=self._keep_telling, args=(self._stop, wait), name="progress", daemon=True)
-            self._thread.start()
-
-    def _end(self, work: Job) -> None:
-        with self._lock:
-            self._jobs.remove(work)
-            thread = None if self._jobs else self._thread
-            if thread is not None:
-                self._stop.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+    def _start(self, at_once: bool) -> None:
+        if at_once:
+            self._tell()
+        self._stop = threading.Event()
+        how = (self._stop, INTERVAL if at_once else FIRST)
+        self._thread = threading.Thread(target=self._keep_telling, args=how, name="progress", daemon=True)
+        self._thread.start()
 
     def _keep_telling(self, stop: threading.Event, wait: float) -> None:
         while not stop.wait(wait):

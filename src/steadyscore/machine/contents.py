@@ -92,11 +92,12 @@ def _find_seal(stream: IO[bytes]) -> tuple[int, bytes] | None:
 
 def _digest_without(stream: IO[bytes], place: int) -> bytes:
     """SHA-256 of a file with BLANK in the place of its digest."""
-    digest, seen = hashlib.sha256(), 0
-    stream.seek(0)
-    while chunk := stream.read(place - seen if 0 < place - seen < 1 << 20 else 1 << 20):
-        digest.update(BLANK.encode() + chunk[len(BLANK) :] if seen == place else chunk)
-        seen += len(chunk)
+    digest = hashlib.sha256()
+    for start, stop in ((0, place), (place + len(BLANK), stream.seek(0, 2))):
+        digest.update(BLANK.encode() if start else b"")
+        stream.seek(start)
+        while chunk := stream.read(min(stop - stream.tell(), 1 << 20)):
+            digest.update(chunk)
     return digest.hexdigest().encode()
 
 

@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DamagedFile, InputError, StorageError
 from .contents import BLANK, KEY, LARGEST_WHOLE, read_whole, seal_parquet, seal_record
-from .places import Place, StorePath, parse_place
+from .places import Place, StorePath, open_whole, parse_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -427,7 +427,5 @@ def local_file(address: str) -> Path:
 
 
 def sha256(file: Place) -> str:
-    if isinstance(file, StorePath):
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    with open_whole(file) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]

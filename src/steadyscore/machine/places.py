@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any
@@ -38,31 +39,18 @@ UNREACHABLE = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, order=True, slots=True)
 class StorePath:
     """A file or folder of an object store, used as a `Path` is. There is no folder but the names that begin with it.
 
     It is no `os.PathLike`: what opens files of this machine refuses it, instead of writing elsewhere.
     """
 
-    __slots__ = ("address",)
-
-    def __init__(self, address: str):
-        self.address = address.rstrip("/")
+    address: str
+    """Without a slash at the end."""
 
     def __str__(self) -> str:
         return self.address
-
-    def __repr__(self) -> str:
-        return f"StorePath({self.address!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorePath) and self.address == other.address
-
-    def __lt__(self, other: StorePath) -> bool:
-        return self.address < other.address
-
-    def __hash__(self) -> int:
-        return hash(self.address)
 
     def __truediv__(self, name: str | PurePath) -> StorePath:
         return StorePath("/".join([self.address, *PurePosixPath(name).parts]))
@@ -88,45 +76,41 @@ class StorePath:
     def parent(self) -> StorePath:
         return StorePath(self.address.rpartition("/")[0])
 
-    @property
-    def parents(self) -> list[StorePath]:
-        scheme, *names = self.parts
-        return [StorePath(scheme + "/".join(names[:count])) for count in range(len(names) - 1, 0, -1)]
-
     def with_name(self, name: str) -> StorePath:
         return self.parent / name
 
     def relative_to(self, folder: StorePath) -> PurePosixPath:
         return PurePosixPath(*self.parts[len(folder.parts) :])
 
-    def resolve(self) -> StorePath:
-        return self
-
     def absolute(self) -> StorePath:
         return self
+
+    @contextmanager
+    def _opened(self, doing: str = "write", *, absent: bool = False) -> Iterator[tuple[Any, str]]:
+        """The store's file system and the path in it; what it refuses is one sentence. With `absent`, an object that is not there
+        is the caller's to word."""
+        opened = _open(self.address)
+        try:
+            yield opened
+        except SteadyscoreError:
+            raise
+        except Exception as fault:  # stores raise what their packages like: botocore's, aiohttp's, Google's and Azure's own
+            if absent and isinstance(fault, FileNotFoundError):
+                raise FileNotFoundError(self.address) from fault
+            raise StorageError(f"cannot {doing} {self.address}: {_reason(self.address, fault)}") from fault
 
     # -- looking
 
     def exists(self) -> bool:
-        files, path = _open(self.address)
-        with explaining_refusals(self.address, "open"):
+        with self._opened("open") as (files, path):
             return bool(files.exists(path))
-
-    def is_file(self) -> bool:
-        files, path = _open(self.address)
-        with explaining_refusals(self.address, "open"):
-            return bool(files.isfile(path))
-
-    def is_dir(self) -> bool:
-        return self.exists() and not self.is_file()
 
     def is_symlink(self) -> bool:
         return False
 
     def version(self) -> str:
         """What changes with the content of the file."""
-        files, path = _open(self.address)
-        with explaining_refusals(self.address, "read"):
+        with self._opened("read") as (files, path):
             about = files.info(path)
         if about.get("type") == "directory":
             raise InputError(f"{self.address} is a folder. Name a file of its store.")
@@ -134,10 +118,9 @@ class StorePath:
 
     def files(self, beginning: str = "") -> list[StorePath]:
         """Every file below, in the order of their names; only those whose names begin so."""
-        files, root = _open(self.address)
         kind = self.address.partition("://")[0].lower()
         there: list[str] = []
-        with explaining_refusals(self.address, "open"):
+        with self._opened("open") as (files, root):
             with suppress(FileNotFoundError):
                 there = files.find(root, **({"prefix": beginning} if beginning and kind in ("s3", "s3a") else {}))
             if not there and kind in BUCKETS:
@@ -155,24 +138,20 @@ class StorePath:
     # -- reading and writing
 
     def read_bytes(self) -> bytes:
-        files, path = _open(self.address)
-        with explaining_refusals(self.address, "read", absent=FileNotFoundError):
+        with self._opened("read", absent=True) as (files, path):
             return bytes(files.cat_file(path))
 
     def download(self, file: Path) -> None:
-        files, path = _open(self.address)
-        with explaining_refusals(self.address, "read", absent=FileNotFoundError):
+        with self._opened("read", absent=True) as (files, path):
             files.get_file(path, str(file))
 
     def write_bytes(self, content: bytes) -> None:
-        files, path = _open(self.address)
-        with explaining_refusals(self.address):
+        with self._opened() as (files, path):
             files.pipe_file(path, content)
 
     def create(self, content: bytes) -> bool:
         """Write the file unless it is there; gives whether this call wrote it."""
-        files, path = _open(self.address)
-        with explaining_refusals(self.address):
+        with self._opened() as (files, path):
             for attempt in range(CONFLICTS):
                 try:
                     files.pipe_file(path, content, mode="create")
@@ -188,14 +167,12 @@ class StorePath:
         return self.read_bytes() == content  # a request that was sent twice is refused the second time
 
     def replace(self, target: StorePath) -> None:
-        files, path = _open(self.address)
-        with explaining_refusals(self.address):
+        with self._opened() as (files, path):
             files.copy(path, _open(target.address)[1])
             files.rm_file(path)
 
     def unlink(self, *, missing_ok: bool = False) -> None:
-        files, path = _open(self.address)
-        with explaining_refusals(self.address), suppress(*([FileNotFoundError] if missing_ok else [])):
+        with self._opened() as (files, path), suppress(*([FileNotFoundError] if missing_ok else [])):
             files.rm_file(path)
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
@@ -226,7 +203,7 @@ def parse_place(text: str | Place) -> Place:
         raise InputError(f"a {scheme}:// address was given with a user name and a password. Leave them out: keys are read from "
                          "where the store's own tools look for them, such as the environment.")  # fmt: skip
     check_credentials(text)
-    return StorePath(text)
+    return StorePath(text.rstrip("/"))
 
 
 def _open(address: str) -> tuple[Any, str]:
@@ -257,19 +234,6 @@ def _file_system(protocol: str, bucket: str, process: int) -> tuple[Any, str]:
 
 
 # -- refusals
-
-
-@contextmanager
-def explaining_refusals(address: str, doing: str = "write", absent: type[Exception] | None = None) -> Iterator[None]:
-    """Say in one sentence what a store refused. With `absent`, an object that is not there is the caller's to word."""
-    try:
-        yield
-    except SteadyscoreError:
-        raise
-    except Exception as fault:  # stores raise what their packages like: botocore's, aiohttp's, Google's and Azure's own
-        if absent and isinstance(fault, FileNotFoundError):
-            raise absent(address) from fault
-        raise StorageError(f"cannot {doing} {address}: {_reason(address, fault)}") from fault
 
 
 def _reason(address: str, fault: Exception) -> str:

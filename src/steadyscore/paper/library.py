@@ -23,8 +23,7 @@ from ..measures.threshold import Threshold
 from ..models.adapter import other_task
 from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..results.load import measure_run, own_threshold
-from ..runs.find import find_run
-from ..runs.folder import Run
+from ..runs.folder import Run, find_run
 from ..runs.table import Scored
 from ..scoring.estimate import query_seconds, read_timings
 from ..scoring.perturbation import average_reads

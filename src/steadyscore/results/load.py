@@ -31,8 +31,7 @@ from ..readers.outputs import (
     reader_results,
     shared_readers,
 )
-from ..runs.find import find_runs
-from ..runs.folder import Run
+from ..runs.folder import Run, find_runs
 from ..runs.records import RunRecord
 from ..runs.table import Scored
 from ..scoring.perturbation import perturbed_sample

@@ -22,6 +22,7 @@ from ..machine.contents import record_state
 from ..machine.disk import (
     explaining_os_errors,
     is_there,
+    list_files,
     read_json,
     remove_leftovers_below,
     remove_tree,
@@ -31,10 +32,13 @@ from ..machine.disk import (
     write_tables,
 )
 from ..machine.extras import versions
-from ..machine.places import Place, StorePath
+from ..machine.places import Place, StorePath, parse_place
 from ..terms import Failure, JsonObject
 from .layout import (
+    ATTACKS_FOLDER,
+    CLEAN,
     DAMAGED_FOLDER,
+    DECISIONS_FILE,
     FORMAT,
     NOISE_FILE,
     PARTS_FOLDER,
@@ -49,7 +53,7 @@ from .layout import (
     remedy_for,
     score_schema,
 )
-from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, count_keys, is_compacted, list_parts, merged_note, read_part
+from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, is_compacted, list_parts, merged_note, read_part
 from .records import EarlyStop, LaterStart, PartNote, RunRecord, Session, SessionNote, SetAside, Start, to_json
 from .requests import asked_digest, asked_of, read_run_record
 from .stored import StoredRun, wanted_of
@@ -147,14 +151,10 @@ class Run(StoredRun):
         self._asked, self._record = asked_of(fingerprint), None
 
     def ask(self, fingerprint: JsonObject, command: list[str]) -> None:
-        """Have what a command asks for be what the run is about, for whoever reads it."""
-        if self._requests.newest["fingerprint"] != asked_of(fingerprint):
-            self.update_record(fingerprint=asked_of(fingerprint), command=command)
-
-    def narrow(self, fingerprint: JsonObject, command: list[str]) -> None:
-        """Have the run be about a part of what was asked for, as that was enough."""
+        """Have what a command asks for, or a part of it that was enough, be what the run is about, for whoever reads it."""
         self._asked, self._record = asked_of(fingerprint), None
-        self.ask(fingerprint, command)
+        if self._requests.newest["fingerprint"] != self._asked:
+            self.update_record(fingerprint=self._asked, command=command)
 
     def update_record(self, **about: object) -> None:
         """Have some keys of the record from now on; a request is written if they change, or if there are other tables."""
@@ -227,12 +227,12 @@ class Run(StoredRun):
         """What this session costs, for the caller to add up; every part that is written says it."""
         number, id = self._next_session(), uuid.uuid4().hex[:15]
         self._session, self._noted_costs = Session(), {}
-        self._session_note = SessionNote(id=id, number=number, time=_now(), puts=0, scored_by=start.to_json())
+        self._session_note = SessionNote(id=id, number=number, time=_now(), puts=0, scored_by=to_json(start))
         return self._session
 
     def note_start(self, start: Start) -> None:
         """Keep a start at which nothing was left to score, and a change of the scorer was let pass."""
-        self.update_record(start=LaterStart(scored_by=start.to_json(), after=self._next_session(), time=_now()))
+        self.update_record(start=LaterStart(scored_by=to_json(start), after=self._next_session(), time=_now()))
 
     def _next_session(self) -> int:
         """One more than the number of any session before."""
@@ -332,13 +332,11 @@ class Run(StoredRun):
         listed = self._own_list()
         order = dict.fromkeys([*([] if listed is None else (query_id for query_id, _ in listed.scored())), *ledger.where])
         note = merged_note(note for _, note in loose)
-        is_noted = False
-        for table in ledger.tables(order, is_of=lambda file: not is_compacted(file)):
-            keys = count_keys(table)
-            self.parts.put(COMPACTED, table, PartNote(keys=keys) if is_noted else PartNote(keys=keys) | note)
-            is_noted = True
-        if not is_noted and (note.get("sessions") or note.get("shrunk")):
-            self.parts.put(COMPACTED, score_schema().empty_table(), PartNote(keys=0) | note)
+        for rows in ledger.tables(order, is_of=lambda file: not is_compacted(file)):
+            self.parts.put(COMPACTED, rows, note)
+            note = PartNote()  # what it says, it says once
+        if note.get("sessions") or note.get("shrunk"):
+            self.parts.put(COMPACTED, score_schema().empty_table(), note)
         for file, _ in loose:
             file.unlink(missing_ok=True)
         self._ledger = None
@@ -395,3 +393,55 @@ def _costs(session: Session | None) -> dict[str, float]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# -- which runs a user means by the folders that were named
+
+
+def find_folders(places: Sequence[str | Place]) -> list[Place]:
+    """The run folders in and below some folders; a folder's own run is the first of its runs."""
+    runs: list[Place] = []
+    for folder in map(parse_place, places):
+        files = list_files(folder)
+        below = [file.parent for file in files if file.name == RECORD_FILE]
+        if not below and any(file.name == DECISIONS_FILE for file in files):
+            raise InputError(f"{folder} holds an audit of decisions, and no scores. `report`, `gate` and `compare` read it.")
+        if not below:
+            raise InputError(f"{folder} holds no run: neither it nor a folder below it has a run.json.")
+        runs += sorted(below, key=lambda run: (run != folder, run))
+    return runs
+
+
+def find_runs(places: Sequence[str | Place]) -> list[Run]:
+    """The runs in and below some folders; those of an attack, which are to be read together, only where each is named."""
+    folders = find_folders(places)
+    attacks = [folder.parent for folder in folders if folder.name == CLEAN and is_there(folder.parent / ATTACKS_FOLDER)]
+    named = set(map(parse_place, places))
+    if attacks := [attack for attack in attacks if attack / CLEAN not in named]:
+        raise InputError(
+            [
+                f"{attack} is the folder of an attack: `steadyscore study attack --runs {attack}` measures it, writes its page "
+                f"and checks bounds. Name single runs of it, such as {attack / CLEAN}, to read them as runs."
+                for attack in attacks
+            ]
+        )
+    return [Run.open(folder) for folder in folders]
+
+
+def find_decision_folders(places: Sequence[str | Place]) -> list[Place]:
+    """Folders of audits of decisions in and below some folders; none where these hold other runs."""
+    return [file.parent for place in places for file in list_files(parse_place(place)) if file.name == DECISIONS_FILE]
+
+
+def find_run(place: str | Place) -> Run:
+    """The run of a folder: its own, or the only one below it."""
+    folder = parse_place(place)
+    return Run.open(own_or_only(folder, find_folders([folder])))
+
+
+def own_or_only(folder: Place, runs: Sequence[Place]) -> Place:
+    """Of the run folders in and below a folder, the one that is meant by its name."""
+    if folder in runs or len(runs) == 1:
+        return folder if folder in runs else runs[0]
+    named = ", ".join(str(run.relative_to(folder)) for run in runs[:5]) + ", ..." * (len(runs) > 5)  # type: ignore[arg-type]
+    raise InputError(f"{folder} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")

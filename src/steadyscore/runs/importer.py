@@ -33,7 +33,7 @@ from .layout import (
     remedy_for,
     repair_command,
 )
-from .parts import COMPACTED, Parts, count_keys, merged_note
+from .parts import COMPACTED, Parts, merged_note
 from .records import PartNote, RunRecord, Session, SessionNote, Start, read_record, to_json
 from .requests import asked_digest, asked_of, read_run_record
 from .table import read_table, row_groups, table_mistakes
@@ -112,10 +112,7 @@ class _Import:
         for number, file in enumerate(files):
             try:
                 for rows in _whole_queries(file, self._remedy(SCORES_FILE)):
-                    if file.name == SCORES_FILE and not begun:
-                        parts.put(COMPACTED, rows, PartNote(keys=count_keys(rows)) | note)
-                    else:
-                        parts.put(f"s{number:06d}", rows, note)
+                    parts.put(COMPACTED if file.name == SCORES_FILE and not begun else f"s{number:06d}", rows, note)
                     note = PartNote()
             except DamagedFile as damage:
                 self._leave(file, damage)
@@ -222,7 +219,7 @@ def _part_sessions(file: Place) -> list[tuple[Session, Start]]:
 
 
 def _without_times(start: Start) -> JsonObject:
-    return replace(start, times=()).to_json()
+    return cast("JsonObject", to_json(replace(start, times=())))
 
 
 def _forget_code(fingerprint: JsonObject) -> JsonObject:

@@ -12,9 +12,8 @@ import io
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -39,9 +38,6 @@ ATTEMPTS = 5
 """Times that the parts are listed again, as one went between the listing and its reading."""
 
 REMEDY = "Run the command that made it again: it sets the part aside and makes its rows anew."
-
-
-T = TypeVar("T")
 
 
 class Parts:
@@ -75,54 +71,36 @@ class Parts:
         import pyarrow.parquet as pq
 
         content = read_part(file, self._remedy)
-        with self._naming_damage(file):
+        try:
             opened = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)  # which needs a thread, and memory for it
             table = opened.read(columns=columns, use_threads=False)
             return table.replace_schema_metadata(None), cast("PartNote", json.loads((table.schema.metadata or {})[NOTE]))
-
-    def note(self, file: Place) -> PartNote:
-        """What a part says beside its rows."""
-        import pyarrow.parquet as pq
-
-        content = read_part(file, self._remedy)
-        with self._naming_damage(file):
-            return cast("PartNote", json.loads((pq.read_schema(io.BytesIO(content)).metadata or {})[NOTE]))
-
-    @contextmanager
-    def _naming_damage(self, file: Place) -> Iterator[None]:
-        """A file that its digest fits and that is not a part of this version, in one sentence."""
-        import pyarrow as pa
-
-        try:
-            yield
         except (pa.ArrowNotImplementedError, OSError, ValueError, KeyError) as damage:  # lack of memory is no damage
             raise DamagedFile(file, "is damaged, or of a version that this one cannot read", self._remedy) from damage
 
     def each(self, columns: list[str] | None = None) -> Iterator[tuple[Place, pa.Table, PartNote]]:
         """Every part: file, rows, note."""
-        return ((file, *read) for file, read in self._all(lambda file: self.read(file, columns)))
-
-    def notes(self) -> list[tuple[Place, PartNote]]:
-        return list(self._all(self.note))
-
-    def _all(self, read: Callable[[Place], T]) -> Iterator[tuple[Place, T]]:
         done: set[Place] = set()
         for attempt in range(ATTEMPTS):
             try:
                 for file in self.files():
                     if file not in done:
-                        yield file, read(file)
+                        yield file, *self.read(file, columns)
                         done.add(file)
                 return
             except FileNotFoundError:  # merged with others by another process; what it was merged into is there
                 if attempt + 1 == ATTEMPTS:
                     raise
 
+    def notes(self) -> list[tuple[Place, PartNote]]:
+        """What the parts say beside their rows."""
+        return [(file, note) for file, _, note in self.each([])]
+
     def ledger(self) -> Ledger:
         """Where the rows of every key are."""
         ledger = Ledger(self)
-        for file, (keys, note) in self._all(lambda file: self.read(file, KEY_COLUMNS)):
-            ledger.add(file, keys, note)
+        for part in self.each(KEY_COLUMNS):
+            ledger.add(*part)
         return ledger
 
 
@@ -150,22 +128,8 @@ def is_compacted(file: Place) -> bool:
     return file.name.startswith(f"{COMPACTED}-")
 
 
-def count_keys(rows: pa.Table) -> int:
-    """Pairs of query and permutation."""
-    return int(rows.select(KEY_COLUMNS).group_by(KEY_COLUMNS, use_threads=False).aggregate([]).num_rows)
-
-
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:24]
-
-
-class Piece(NamedTuple):
-    """Where rows of one query are: a part and the rows in it, under each of these permutations equally many."""
-
-    file: int
-    start: int
-    stop: int
-    numbers: tuple[int, ...]
 
 
 class Span(NamedTuple):
@@ -201,9 +165,10 @@ class Ledger:
         self.files: list[Place] = []
         self.notes: list[PartNote] = []
         self.where: dict[str, tuple[int, ...]] = {}
-        """Query -> its pieces, by their number."""
+        """Query -> the numbers of its pieces, in the order of the parts."""
         self._pieces = array("q")
-        """Every piece: part, rows from and to, and which permutations. As objects they would take more than the scores."""
+        """Every piece: part, rows from and to, and under which permutations, all of as many rows. As objects they would take
+        more than the scores."""
         self.doubled: set[str] = set()
         """Queries of which some rows are in more than one part."""
         self._numbers: dict[tuple[int, ...], int] = {}
@@ -239,23 +204,22 @@ class Ledger:
 
     def numbers(self, query_id: str) -> set[int]:
         """The permutations under which a query has rows."""
-        return {number for piece in self.pieces(query_id) for number in piece.numbers}
+        return {number for place in self.where.get(query_id, ()) for number in self._number_sets[self._pieces[4 * place + 3]]}
 
-    def pieces(self, query_id: str) -> Iterator[Piece]:
-        """Where the rows of a query are, in the order of the parts."""
+    def _each(self, query_id: str) -> Iterator[tuple[int, Span]]:
+        """(permutation, where its rows are) of a query, in the order of the parts."""
         for place in self.where.get(query_id, ()):
             part, start, stop, numbers = self._pieces[4 * place : 4 * place + 4]
-            yield Piece(part, start, stop, self._number_sets[numbers])
+            rows = (stop - start) // len(self._number_sets[numbers])
+            for count, number in enumerate(self._number_sets[numbers]):
+                yield number, Span(part, start + count * rows, start + (count + 1) * rows)
 
     def spans(self, query_id: str, wanted: Wanted, is_of: IsOf = bool) -> list[Span]:
         """Where the rows of a query are, by permutation, each one once: of some parts, in the first that has it."""
         rows: dict[int, Span] = {}
-        for piece in self.pieces(query_id):
-            each = (piece.stop - piece.start) // len(piece.numbers)
-            for place, number in enumerate(piece.numbers):
-                if wanted(number):
-                    start = piece.start + place * each
-                    rows.setdefault(number, Span(piece.file, start, start + each))
+        for number, span in self._each(query_id):
+            if wanted(number):
+                rows.setdefault(number, span)
         return join_spans(span for _, span in sorted(rows.items()) if is_of(self.files[span.file]))
 
     def rows(self, span: Span) -> pa.Table:
@@ -298,21 +262,18 @@ class Ledger:
         """How many rows several parts score otherwise, by how much at most, and the two parts that differ most."""
         count, largest, between = 0, 0.0, None
         for query_id in sorted(self.doubled):
-            first: dict[int, tuple[int, Any]] = {}
-            for piece in self.pieces(query_id):
-                scores = (
-                    self.rows(Span(piece.file, piece.start, piece.stop))
-                    .column("score")
-                    .to_numpy()
-                    .reshape(len(piece.numbers), -1)
-                )
-                for number, row in zip(piece.numbers, scores, strict=True):
-                    file, known = first.setdefault(number, (piece.file, row))
-                    moved = np.abs(known - row)
-                    count += int((moved > 0).sum())
-                    if moved.max() > largest:
-                        largest, between = float(moved.max()), (self.files[file], self.files[piece.file])
+            first: dict[int, Span] = {}
+            for number, span in self._each(query_id):
+                known = first.setdefault(number, span)
+                moved = np.abs(self._scores(known) - self._scores(span))
+                count += int((moved > 0).sum())
+                if moved.max() > largest:
+                    largest, between = float(moved.max()), (self.files[known.file], self.files[span.file])
         return count, largest, between
+
+    def _scores(self, span: Span) -> Array:
+        scores: Array = self.rows(span).column("score").to_numpy()
+        return scores
 
 
 def merged_note(notes: Iterable[PartNote]) -> PartNote:

@@ -7,7 +7,7 @@ that only this package reads, and has the types at the end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Required, cast
 
 from typing_extensions import TypedDict
@@ -106,9 +106,6 @@ class Start:
     times: tuple[str, ...] = ()
     """When; one for every session of it."""
 
-    def to_json(self) -> dict[str, object]:
-        return {name: value for name, value in to_json(self).items() if value or name == "versions"}
-
 
 @dataclass(frozen=True, slots=True)
 class ShrunkWindow:
@@ -160,7 +157,7 @@ class Session:
 
     def costs(self) -> dict[str, object]:
         """As the note of a part has it, where cuts go by the part."""
-        return {key: value for key, value in to_json(self).items() if key != "shrunk"}
+        return cast("dict[str, object]", to_json(replace(self, shrunk=[])))
 
     def add_shuffled(self, difference: float) -> None:
         """Count a pool that was shown in another order."""
@@ -288,20 +285,24 @@ class RunRecord:
 
     def to_json(self) -> dict[str, object]:
         """As status.json has it."""
-        made = {"starts": [start.to_json() for start in self.starts], "sessions": to_json(self.sessions)}
+        made = {"starts": to_json(self.starts), "sessions": to_json(self.sessions)}
         made |= {} if self.coverage is None else {"coverage": to_json(self.coverage)}
         made |= {"notes": self.notes} if self.notes else {}
         return {**self.keys, "status": self.status, "fingerprint": self.fingerprint.keys, **made}
 
 
 def to_json(value: Any) -> Any:
-    """A record as JSON: fields that are at their default of None or 0 are left out."""
+    """A record as JSON: fields that are at their default are left out."""
     if is_dataclass(value):
         given = [(f, getattr(value, f.name)) for f in fields(value)]
-        return {f.name: to_json(each) for f, each in given if f.default is MISSING or each != f.default}
+        return {f.name: to_json(each) for f, each in given if each != _default(f)}
     if isinstance(value, Mapping):
         return {key: to_json(each) for key, each in value.items()}
     return [to_json(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _default(f: Field[Any]) -> Any:
+    return f.default if f.default_factory is MISSING else f.default_factory()
 
 
 def read_record(keys: JsonObject, intro: str, remedy: str) -> RunRecord:
@@ -350,8 +351,6 @@ class PartNote(TypedDict, total=False):
     sessions: list[SessionNote]
     shrunk: dict[str, list[JsonObject]]
     """By session and number of its part: `ShrunkWindow`s of these rows."""
-    keys: int
-    """Of a compacted part: pairs of query and permutation in it."""
     # of a part of table `queries`
     asked: str
     """What is asked for, as a digest."""
@@ -362,8 +361,6 @@ class PartNote(TypedDict, total=False):
     rows: int
     total: int
     """Of the last part of a list: how many queries there are in all."""
-    wanted: int
-    """Pairs of query and permutation of all these queries."""
     cut: int
     failed: list[dict[str, str]]
     """`Failure`s."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from typing import Any, cast
 
 from ..errors import DamagedFile, InputError, RunMismatch
@@ -108,38 +107,24 @@ def _read_sealed(file: Place) -> dict[str, object]:
 
 # -- growth
 
+GROWS = ("permutations", "queries", "query_ids")
+"""Keys of the fingerprint that may grow."""
+
 
 def is_growth(old: Fingerprint, new: Fingerprint) -> bool:
     """Whether a run of the new fingerprint holds everything that one of the old holds, and more."""
     differing = [key for key in {**old.keys, **new.keys} if old.keys.get(key) != new.keys.get(key)]
-    return bool(differing) and all(key in GROWS and GROWS[key](old, new) for key in differing)
-
-
-def _has_more_permutations(old: Fingerprint, new: Fingerprint) -> bool:
-    """Permutations are drawn by their number, but those of a Latin square all depend on how many there are."""
-    before, now = old.permutations, new.permutations
-    return before is not None and now is not None and now > before and new.scheme != "balanced"
-
-
-def _has_more_queries(old: Fingerprint, new: Fingerprint) -> bool:
-    """The first N of a collection are among the first N + 1."""
-    before, now = old.queries, new.queries
-    return before is not None and (now is None or now > before)
-
-
-def _names_more_queries(old: Fingerprint, new: Fingerprint) -> bool:
-    before, now = old.query_ids, new.query_ids
-    if before is None or new.queries is not None:
-        return False
-    return now is None or set(before) <= set(now)
-
-
-GROWS: dict[str, Callable[[Fingerprint, Fingerprint], bool]] = {
-    "permutations": _has_more_permutations,
-    "queries": _has_more_queries,
-    "query_ids": _names_more_queries,
-}
-"""By key of the fingerprint, whether the new value only adds to the old one."""
+    permutations, queries, query_ids = old.permutations, old.queries, old.query_ids
+    more = {
+        # Permutations are drawn by their number, but those of a Latin square all depend on how many there are.
+        "permutations": permutations is not None and (new.permutations or 0) > permutations and new.scheme != "balanced",
+        # The first N of a collection are among the first N + 1.
+        "queries": queries is not None and (new.queries is None or new.queries > queries),
+        "query_ids": query_ids is not None
+        and new.queries is None
+        and (new.query_ids is None or set(query_ids) <= set(new.query_ids)),
+    }
+    return bool(differing) and all(more.get(key, False) for key in differing)
 
 
 def asked_of(fingerprint: JsonObject) -> dict[str, object]:

@@ -82,10 +82,10 @@ def check_columns(rows: Rows) -> Rows:
     """The columns with the kinds of the score table; every value that has another kind is named."""
     import pyarrow as pa
 
+    kinds = [kind for kind in score_schema() if kind.name in rows.table.column_names]
+    rows = replace(rows, table=pa.table({kind.name: _plain(rows.table.column(kind.name)) for kind in kinds}))
     mistakes, columns = _incomplete_groups(rows), {}
-    for kind in score_schema():
-        if kind.name not in rows.table.column_names:
-            continue
+    for kind in kinds:
         column = rows.table.column(kind.name)
         if kind.name in REQUIRED:
             mistakes += rows.told(_true_rows(column.is_null()), f"rows have no {kind.name}", "Fill them in.")
@@ -110,15 +110,21 @@ def _incomplete_groups(rows: Rows) -> list[str]:
     return mistakes
 
 
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column as its values are, with text of one kind, however a file keeps it."""
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return column.cast(pa.string() if pa.types.is_large_string(kind) or pa.types.is_string_view(kind) else kind)
+
+
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of text; whole numbers stand for their digits, other kinds (times, fractions) are not text."""
     import pyarrow as pa
 
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
-                                       pa.types.is_integer, pa.types.is_null)):  # fmt: skip
-        raise pa.ArrowTypeError(f"{kind} is not text")
-    return column.cast(kind).cast(pa.string())
+    if not any(test(column.type) for test in (pa.types.is_string, pa.types.is_integer, pa.types.is_null)):
+        raise pa.ArrowTypeError(f"{column.type} is not text")
+    return column.cast(pa.string())
 
 
 def _numbers(column: pa.ChunkedArray, kind: pa.Field) -> pa.ChunkedArray:
@@ -126,10 +132,6 @@ def _numbers(column: pa.ChunkedArray, kind: pa.Field) -> pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
-        column = column.cast(pa.string())
     if pa.types.is_string(column.type):
         if kind.name == "permutation" and not pc.any(pc.match_substring_regex(column, LOOKS_LIKE_A_NUMBER)).as_py():
             names = sorted(set(column.drop_null().to_pylist()))  # where all are names, they count in the order of the names
@@ -153,8 +155,7 @@ def _kind_mistake(rows: Rows, kind: pa.Field) -> str:
 
     what = "a whole number of 32 bits" if pa.types.is_integer(kind.type) else "text" if kind.name in TEXTS else "a number"
     column = rows.table.column(kind.name)
-    text = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-    if not (pa.types.is_string(text.type) or pa.types.is_floating(text.type) or pa.types.is_integer(text.type)):
+    if not (pa.types.is_string(column.type) or pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         return f"{kind.name} is a column of {column.type}, which is not {what}. Write it as {what.removeprefix('a ')}."
     if kind.name in TEXTS:
         return f"{kind.name} is a column of {column.type}, which is not text: 1.0 and 1 would be one id. Write it as text."
@@ -166,11 +167,12 @@ def _kind_mistake(rows: Rows, kind: pa.Field) -> str:
             return False
         return True
 
-    values = [repr(value) for value in text.to_pylist()]
-    odd = [name for name, value in dict(zip(values, text.to_pylist(), strict=True)).items() if not fits(value)]
+    values = column.to_pylist()
+    names = [repr(value) for value in values]
+    odd = [name for name, value in dict(zip(names, values, strict=True)).items() if not fits(value)]
     if what == "a number" and all(value.strip("'+- ").isdecimal() for value in odd):
         what = "a number up to 2^53, beyond which neighbours become one"
-    places = np.flatnonzero(np.isin(values, odd))
+    places = np.flatnonzero(np.isin(names, odd))
     hint = "Number all or name all" if kind.name == "permutation" else f"Write {what}"
     named = ", ".join(value if len(value) <= 60 else f"{value[:57]}..." for value in odd[:MAX_EXAMPLES])
     return rows.told(places, f"rows have {named} as {kind.name}, which is not {what}", f"{hint}.")[0]

@@ -146,9 +146,6 @@ def _read_parquet(file: Path) -> pa.Table:
     table.validate(full=True)
     held = sum(map(expanded_bytes, table.columns))
     refuse_beyond_memory(file, about.num_rows * ROW_BYTES + held, f"{about.num_rows:,} rows of {held:,} bytes when unpacked")
-    for place, name in enumerate(table.column_names):
-        if name in texts:
-            table = table.set_column(place, name, table.column(name).cast(table.schema.field(name).type.value_type))
     return table
 
 

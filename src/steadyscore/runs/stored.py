@@ -27,7 +27,7 @@ from .layout import (
     repair_command,
     score_schema,
 )
-from .parts import Ledger, Parts, Wanted, is_compacted, list_parts, merged_note, session_order
+from .parts import Ledger, Parts, Wanted, list_parts, merged_note, session_order
 from .records import Coverage, EarlyStop, PartNote, Request, RunRecord, Session, SessionNote, ShrunkWindow, Start, read_record
 from .requests import Requests, asked_digest, asked_of
 from .table import CompactQueries, Scored, from_table
@@ -76,11 +76,11 @@ class StoredRun:
         from ..machine.schemas import read_as
 
         requests, newest = self._requests.all(), self._requests.newest
-        notes = [note for _, note in self.parts.notes()] if self._ledger is None else self._ledger.notes
-        starts, sessions = sessions_of(notes, requests)
+        ledger = self._ledger or self.parts.ledger()
+        starts, sessions = sessions_of(ledger.notes, requests)
         lists = whole_lists(self._lists)
         asked = [self._asked] if self._asked is not None else [request["fingerprint"] for request in reversed(requests)]
-        whole = next((one for one in asked if (own := lists.get(asked_digest(one))) and self._holds(one, own)), None)
+        whole = next((one for one in asked if (own := lists.get(asked_digest(one))) and _holds(ledger, one, own)), None)
         keys = {**self._requests.first.keys, "status": "scoring"}
         keys |= {key: value for key, value in newest.items() if key in Request.__annotations__ and key != "start"}
         keys |= {"fingerprint": self._requests.fingerprint(asked[0] if whole is None else whole)}
@@ -94,15 +94,6 @@ class StoredRun:
             coverage = replace(coverage, stop=read_as(EarlyStop, note["stop"]))
         told = list(dict.fromkeys([*note.get("notes", []), *record.notes]))
         return replace(record, status="complete", coverage=coverage, notes=told)
-
-    def _holds(self, asked: JsonObject, listed: QueryList) -> bool:
-        """Whether the rows of every key that a list of queries counts are there."""
-        if self._ledger is None:
-            notes = self.parts.notes()
-            if all(is_compacted(file) for file, _ in notes) and sum(note["keys"] for _, note in notes) == listed.note["wanted"]:
-                return True  # compacted parts share no key
-        wanted, ledger = wanted_of(asked), self.ledger
-        return all(sum(map(wanted, ledger.numbers(query_id))) >= orders for query_id, orders in listed.scored())
 
     # -- scores
 
@@ -153,7 +144,7 @@ class StoredRun:
                             ideals[query_id] = np.asarray(judged, dtype=float)
                         yield query_id
 
-        ledger = self.parts.ledger() if self._ledger is None else self._ledger
+        ledger = self._ledger or self.parts.ledger()
         for table in ledger.tables(order(), wanted_of(self.record.fingerprint.keys)):
             for query in from_table(table, ideals):
                 ideals.pop(query.query_id, None)
@@ -240,6 +231,12 @@ class StoredRun:
                 if row["query_id"] in kept:  # one that failed when the run grew has no scores beside it
                     values[place[row["query_id"]]] = row["value"]
         return moved
+
+
+def _holds(ledger: Ledger, asked: JsonObject, listed: QueryList) -> bool:
+    """Whether the rows of every key that a list of queries counts are there."""
+    wanted = wanted_of(asked)
+    return all(sum(map(wanted, ledger.numbers(query_id))) >= orders for query_id, orders in listed.scored())
 
 
 def permutations_of(asked: JsonObject) -> int | None:

@@ -26,6 +26,7 @@ from .layout import GRADE_COLUMNS, score_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 FIRST_STAGE = -1
 """The permutation index of the first-stage order."""
@@ -170,34 +171,27 @@ MAKE_AGAIN = "Run the command that made it again: it sets the file aside and mak
 
 def read_table(file: Place, columns: list[str] | None = None, remedy: str = MAKE_AGAIN) -> pa.Table:
     """A table of ours, or DamagedFile with the remedy."""
-    import pyarrow.parquet as pq
-
-    check_file(file, remedy)
-    with _name_damage(file, remedy), open_whole(file) as stream:
-        return pq.read_table(stream, columns=columns, page_checksum_verification=True)
+    with _open_table(file, remedy) as opened:
+        return opened.read(columns=columns)
 
 
 def row_groups(file: Place, columns: list[str] | None = None, remedy: str = MAKE_AGAIN) -> Iterator[pa.Table]:
     """The row groups of a table one after the other."""
-    import pyarrow.parquet as pq
-
-    check_file(file, remedy)
-    with (
-        _name_damage(file, remedy),
-        open_whole(file) as stream,
-        pq.ParquetFile(stream, page_checksum_verification=True) as opened,
-    ):
+    with _open_table(file, remedy) as opened:
         for group in range(opened.num_row_groups):
             yield opened.read_row_group(group, columns=columns)
 
 
 @contextmanager
-def _name_damage(file: Place, remedy: str) -> Iterator[None]:
-    """What Arrow cannot read, in one sentence."""
+def _open_table(file: Place, remedy: str) -> Iterator[pq.ParquetFile]:
+    """A table that is what was written; what Arrow cannot read is one sentence."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
+    check_file(file, remedy)
     try:
-        yield
+        with open_whole(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as opened:
+            yield opened
     except (pa.ArrowException, OSError, ValueError) as damage:  # ValueError: texts that are not UTF-8, numbers out of range
         raise DamagedFile(file, f"is damaged and cannot be read ({str(damage).splitlines()[0]})", remedy) from damage
 

@@ -75,16 +75,15 @@ def write_list(parts: Parts, asked: str, queries: Iterable[QueryRow], count: Cal
 
     before = [(file, note["number"]) for file, note in parts.notes() if note["asked"] == asked]
     number, group = 1 + max((number for _, number in before), default=0), f"q{uuid.uuid4().hex[:15]}"
-    coming, first, keys = iter(queries), 0, 0
+    coming, first = iter(queries), 0
     rows = list(islice(coming, LISTED))
     while True:
         following = list(islice(coming, LISTED))
         counts = [count(row["query_id"]) for row in rows]
-        keys += sum(each or 0 for each in counts)
         table = pa.Table.from_pylist([{**row, "orders": each} for row, each in zip(rows, counts, strict=True)], index_schema())
         note = PartNote(asked=asked, number=number, first=first, rows=len(rows))
         if not following:
-            note |= end | PartNote(total=first + len(rows), wanted=keys)
+            note |= end | PartNote(total=first + len(rows))
         parts.put(group, table, note)
         if not following:
             break

@@ -239,7 +239,7 @@ def _score_missing(
     if stopper is not None:
         stop = stopper.record(sum(windows_of(scorer, one, count_shown(config, len(one.pool))) for one in read(config)))
         config = stopper.narrowed()
-        run.narrow(fingerprint_of(scorer, source, config), run.record.command)
+        run.ask(fingerprint_of(scorer, source, config), run.record.command)
         lost, failed = {failure.query_id: failure for failure in failed}, []
         for instance in read(config):
             count(instance)

@@ -23,7 +23,7 @@ from ..measures.threshold import Threshold
 from ..results.load import load_run
 from ..results.render import Printed
 from ..results.table import Table, table_of
-from ..runs.find import find_run
+from ..runs.folder import find_run
 
 PERMUTATIONS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40)
 SMALLEST_MARGIN = 1e-6

@@ -30,8 +30,7 @@ from ..results.figure import Figure, mean_figure
 from ..results.load import failures
 from ..results.render import Printed
 from ..results.table import Cell, Column, Note, Row, Table
-from ..runs.find import find_runs
-from ..runs.folder import Run
+from ..runs.folder import Run, find_runs
 from ..runs.table import Scored
 from ..scoring.config import AuditConfig, PermutationSettings, configure
 from ..scoring.presented import Presented, WindowReading

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...machine.process import cores
 from ...models.adapter import AdapterIdentity, adapter_identity, card_for_base, refuse_misfit, split_address
 from ...models.card import scorer_address
 from ...terms import JsonObject, Prompt
