@@ -26,7 +26,7 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 LIVE = {
     "demo": ("Start", "The demo's report"),
-    "gallery": ("Research", "Gallery of tables and figures"),
+    "gallery": ("Reproduce the paper", "Gallery of tables and figures"),
 }
 """Pages that other commands write: the section of the navigation, and their title there."""
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.M | re.S)
@@ -101,7 +101,7 @@ def sections() -> dict[str, dict[str, str]]:
 def navigation(live: dict[str, Path]) -> str:
     """The value of `nav`: TOML takes lists and tables of strings as here."""
     listed = sections()
-    listed["Reference"] |= {"API reference": "reference.md", "API reference: measures": "reference-measures.md"}
+    listed["Understand"] |= {"API reference": "reference.md", "API reference: measures": "reference-measures.md"}
     for name in live:
         section, title = LIVE[name]
         listed[section][title] = f"{name}/index.html"

@@ -72,6 +72,11 @@ def test_running_again_scores_nothing_again(store, capsys):
     assert "30 of 30 runs are complete" in capsys.readouterr().out
 
 
+def test_runs_that_cannot_be_made_are_not_counted(tmp_path, capsys):
+    assert main(["reproduce", "run", "levels", "--scale", "paper", "--stage", "score", "--store", str(tmp_path)]) == 4
+    assert re.match(r"0 of [1-9]\d* runs are complete", capsys.readouterr().out)
+
+
 TOGETHER = (
     "pool-controls", "amort", "qa-transfer-reader", "amortconsumers", "width-controls", "phenomenon", "downstream", "qa-width",
 )  # fmt: skip

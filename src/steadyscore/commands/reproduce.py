@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -18,7 +19,7 @@ from ..paper.plan import FLOPS, HOUR, WORKERS, Fleet, Plan, PlannedRuns, Trainin
 from ..paper.recipe import Artifact
 from ..paper.render import FORMATS, Shown
 from ..paper.scale import SCALES, Choices, choices_from
-from ..paper.stages import Piece, SharedPieces, do_on_ray, do_pieces, in_order, pieces_of_share
+from ..paper.stages import SharedPieces, do_on_ray, do_pieces, in_order, pieces_of_share
 from ..paper.work import Stage, Store, Workshop
 from ..training.train import Launch
 from .flags import local_path, positive
@@ -263,23 +264,22 @@ def _run(args: argparse.Namespace, plan: Plan, choices: Choices, store: Store) -
     options, stages = engine_options(args), [args.stage] if args.stage else list(get_args(Stage))
     launch = (args.launch, args.processes) if args.processes else None
     workshop = Workshop(store, choices, options, args.command, quiet=args.quiet, stage=args.stage, launch=launch)
-    cluster, done = args.on, list[Piece]()
-    failed: list[str] = []
+    cluster, failed, ended = args.on, list[str](), list[bool]()
     for stage in stages:
         pieces = [piece for piece in plan.pieces if piece.stage == stage]
         if cluster and pieces:
             do_on_ray(SharedPieces(pieces, store, choices, options, args.command), cluster, note, quiet=args.quiet)
         mine = pieces_of_share(pieces, args.shard) if args.shard else in_order(pieces)
-        done += mine if stage == (args.stage or "score") else []
-        failed += do_pieces(mine, workshop, note, args.shard)
+        sentences = [do_pieces([piece], workshop, note, args.shard) for piece in mine]
+        failed += chain.from_iterable(sentences)
+        ended = [not said for said in sentences]  # of the last stage, which is told
     failed = list(dict.fromkeys(failed))
-    made = max(len(done) - len(failed), 0)
     if args.json:
-        print_json({"runs": len(done), "done": made, "failed": failed} | ({"stage": args.stage} if args.stage else {}))
+        print_json({"runs": len(ended), "done": sum(ended), "failed": failed} | ({"stage": args.stage} if args.stage else {}))
     else:
         of_share = f" of share {args.shard}" if args.shard else ""
         what = {"labels": "label sets", "train": "adapters"}.get(args.stage, "runs")
-        print(f"{made} of {len(done)} {what}{of_share} are complete in {store.folder}.")
+        print(f"{sum(ended)} of {len(ended)} {what}{of_share} are complete in {store.folder}.")
     for sentence in failed:
         note(sentence)
     return 4 if failed else 0
