@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import kendalltau
 
 from steadyscore.cli import main
 from steadyscore.engines.synthetic import ScoreRecording, SyntheticReranker
@@ -25,6 +26,7 @@ from steadyscore.scoring.mitigations import (
 from steadyscore.scoring.perturbation import score_perturbed
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
+from steadyscore.scoring.tournaments import central_ranking, tournament_standing
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 from steadyscore.window import readout
@@ -65,8 +67,9 @@ def test_every_mitigation_is_a_function_of_the_order(name):
 def test_self_consistency_of_a_scorer_without_order_effect_changes_nothing():
     plain = scorer("none").score_orders(POOL, ORDERS, range(6))
     assert np.allclose(served("self-consistency:7", "none").scores, plain.scores, rtol=0, atol=1e-15)
-    ranks = served("borda:7", "none")  # the ranking stays; its scores are ranks
-    assert np.array_equal(np.argsort(-ranks.scores), np.argsort(-plain.scores))
+    for name in ("borda:7", "central-ranking:7"):  # the ranking stays; its scores are ranks
+        ranks = served(name, "none")
+        assert np.array_equal(np.argsort(-ranks.scores), np.argsort(-plain.scores))
 
 
 def test_self_consistency_averages_order_away():
@@ -153,11 +156,40 @@ def test_mitigations_compose(tiny_engine):
         mitigate(base, ["self-consistency:2", "capcal"]).score_orders(POOL, ORDERS[:1], [0])
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(3, 7), st.integers(2, 9), st.integers(0, 10**6))
+def test_the_central_ranking_is_no_farther_from_the_rankings_than_borda(n, K, seed):
+    rows = np.random.default_rng(seed).permuted(np.tile(np.arange(float(n)), (K, 1)), axis=1)
+
+    def distance(ranking):
+        return sum(1 - kendalltau(ranking, row).statistic for row in rows)
+
+    from steadyscore.measures.views import borda
+
+    mean = borda(rows).mean(axis=0)
+    untied = np.argsort(np.argsort(-mean, kind="stable"))
+    assert distance(central_ranking(rows[None])[0]) <= distance(-untied) + 1e-9
+
+
+def test_a_tournament_ranks_as_the_scorer_where_order_has_no_effect():
+    """The best of the pool wins, and points are stages won plus the share of the last window left behind."""
+    plain = scorer("none")
+    scores = plain.score(POOL)
+    reached, _ = tournament_standing(plain, POOL, ORDERS[0], scores)
+    assert reached.argmax() == scores.argmax()
+    assert (reached >= 0).all()
+    # 11 candidates in windows of 4: 2 + 2 + 2 go on, then 2 + 1, then one window of 3.
+    assert np.bincount(reached.astype(int)).tolist() == [5, 3, 3]
+    with pytest.raises(InputError, match="at least 2"):
+        served("tournament", "none", width=1)
+
+
 def test_cost_counts_windows_and_probes_per_query():
     assert count_windows(100, 20) == 5
     assert count_windows(100, 20, ["self-consistency:10"]) == 50
     assert count_windows(100, 20, ["capcal"]) == 6
     assert count_windows(11, 4, ["capcal"]) == 5
+    assert count_windows(11, 4, ["tournament:1"]) == 3 + 2 + 1
     assert count_windows(100, None, ["canonical-order"]) == 1
     assert count_windows(100, 20, ["capcal", "self-consistency:2"]) == 11  # the probe is kept
 
@@ -168,8 +200,10 @@ def test_cost_counts_windows_and_probes_per_query():
         (),
         ("self-consistency:3",),
         ("canonical-order",),
+        ("tournament:2",),
         ("canonical-order", "borda:2"),
         ("self-consistency:2", "canonical-order"),
+        ("borda:2", "tournament:2"),
     ],
     ids=" ".join,
 )
@@ -191,11 +225,19 @@ def test_a_run_under_capcal_counts_its_probes_once_a_query(tmp_path, tiny_engine
     assert run.record.coverage.windows == 2 * (3 * 2 + 2)  # windows of three and of two have a probe each
 
 
+def test_a_tournament_costs_what_it_says(monkeypatch):
+    counted = []
+    backend = SyntheticReranker("slot", 0.2)
+    real = backend.score
+    monkeypatch.setattr(backend, "score", lambda query, texts: counted.append(len(texts)) or real(query, texts))
+    wrapped = Mitigated(Scorer(backend, PASSAGE_RERANKING, Settings(width=4)), "tournament:3")
+    wrapped.score_orders(POOL, ORDERS[:1], [0])
+    assert len(counted) == count_windows(11, 4, ["tournament:3"])
+
+
 def test_what_cannot_be_mitigated_is_refused(tmp_path):
     with pytest.raises(InputError, match="unknown mitigation 'magic'"):
         Mitigated(scorer(), "magic")
-    with pytest.raises(InputError, match=r"tournament is no longer a mitigation\. Use self-consistency:K"):
-        Mitigated(scorer(), "tournament:2")
     with pytest.raises(InputError, match="positive number"):
         Mitigated(scorer(), "borda:0")
     with pytest.raises(InputError, match="takes no number"):

@@ -30,6 +30,7 @@ from ..window import readout
 from ..window.presentation import permutations
 from .presented import Cost, Presented
 from .scorer import PoolScorer, Scorer, Settings, WrappedScorer
+from .tournaments import average_tournaments, central_ranking, tournament_passes
 
 Stopped = Literal["settled", "budget", "order_free"]
 
@@ -83,6 +84,8 @@ class Mitigation(NamedTuple):
     """The number after the colon where none is written; None: it takes none."""
     is_share: bool = False
     """Whether the number is a share in percent, rather than the presentations of the pool that one served order costs."""
+    passes: Callable[[int, int], float] = lambda n, width: 1
+    """(n, width) -> presentations of the pool, for each that the number asks for."""
     probes: Callable[[int, int], int] = lambda n, width: 0
     """(n, width) -> further windows, once per query however many orders are served."""
     one_for_all: bool = False
@@ -166,15 +169,14 @@ def count_windows(n: int, width: int | None, names: Sequence[str] = (), orders: 
     width = width or n
     passes, probes = float(orders), 0
     for mitigation, number, *_ in map(parse_mitigation, reversed([n for n in names if n != "pine"])):  # pine costs no window
-        passes = (1 if mitigation.is_share else number) * (1 if mitigation.one_for_all else passes)
+        served = 1 if mitigation.one_for_all else passes
+        passes = served * (1 if mitigation.is_share else number) * mitigation.passes(n, width)
         probes += mitigation.probes(n, width)
     return passes * -(-n // width) + probes
 
 
 def parse_mitigation(name: str) -> Named:
     head, colon, number = name.partition(":")
-    if head in DROPPED:
-        raise InputError(f"{head} is no longer a mitigation. Use {DROPPED[head]}.")
     if head not in MITIGATIONS:
         raise InputError(f"unknown mitigation {name!r}. Known: {', '.join([*MITIGATIONS, 'pine'])}.")
     known, rule = MITIGATIONS[head], USUAL_RULE
@@ -195,11 +197,11 @@ def parse_mitigation(name: str) -> Named:
 # -- self-consistency: K presentations per request
 
 
-def derived_orders(instance: Instance, order: Array, count: int) -> Array:
+def derived_orders(instance: Instance, order: Array, count: int, purpose: str = "self_consistency") -> Array:
     """(K, n) permutations of the pool that are a function of what was presented: two orders get independent ensembles."""
     presented = "\x1f".join([instance.id, *(instance.pool[int(i)].id for i in order)])
     digest = hashlib.blake2b(presented.encode(), digest_size=16).hexdigest()
-    orders: Array = np.asarray(order)[permutations(len(order), count, seed=0, query_id=f"self_consistency {digest}")]
+    orders: Array = np.asarray(order)[permutations(len(order), count, seed=0, query_id=f"{purpose} {digest}")]
     return orders
 
 
@@ -280,6 +282,11 @@ def mean_score(scores: Array) -> Array:
 def mean_borda(scores: Array) -> Array:
     """Mean Borda points, for scores that cannot be compared between presentations. (P, K, n) -> (P, n)."""
     return mean_score(borda(scores))
+
+
+def _serve_tournaments(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
+    starts = np.stack([derived_orders(instance, order, mitigated.number, "tournament") for order in orders])
+    return average_tournaments(mitigated.scorer, instance, starts)
 
 
 # -- one order for all: `canonical-order`
@@ -400,6 +407,7 @@ MITIGATIONS: dict[str, Mitigation] = {
         "the same, only until the rest is expected to change too few decisions", _serve_adaptively, 10, decides=True
     ),
     "borda": Mitigation("mean Borda points of K presentations", _average(mean_borda), 10),
+    "central-ranking": Mitigation("the ranking closest to those of K presentations", _average(central_ranking), 10),
     "canonical-order": Mitigation("candidates sorted by a hash of title, text and id", _serve_hash_order, one_for_all=True),
     "capcal": Mitigation(
         "grades moved by what each slot says about empty documents", _calibrate(readout.capcal), probes=_lengths
@@ -407,7 +415,8 @@ MITIGATIONS: dict[str, Mitigation] = {
     "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), probes=_lengths),
     "rescale": Mitigation("scores of each window on one scale", _serve_rescaled, keeps_order_free=False),
     "first-stage": Mitigation("P percent of each score from the rank in the pool", _serve_with_first_stage, 30, is_share=True),
+    "tournament": Mitigation(
+        "winners of windows meet again, R times over", _serve_tournaments, 2, passes=tournament_passes, keeps_order_free=False
+    ),
 }
 """Names of `--mitigation`."""
-DROPPED = {"central-ranking": "borda:K", "tournament": "self-consistency:K"}
-"""What an earlier version had -> what to use instead."""
