@@ -1,4 +1,4 @@
-"""Rankings made of rankings, for scores that cannot be compared between windows: tournaments, and the ranking closest to several."""
+"""Rankings made of rankings: tournaments of windows, and the ranking closest to several."""
 
 from __future__ import annotations
 
