@@ -13,6 +13,7 @@ from steadyscore.decision_models.audit import audit_decisions
 from steadyscore.decision_models.result import DecisionRun, load_decisions
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError, RunMismatch, UsageError
+from steadyscore.machine.disk import write_record
 from tests.helpers import decision_server
 from tests.helpers.decision_server import DecisionServer, hashed
 from tests.helpers.endpoint import Server
@@ -187,6 +188,21 @@ def test_a_state_that_stays_unanswered_is_named_and_asked_again(server, file, tm
     assert again.failed == []
     asked = [body for body in server.requests[before:] if "candidates" in json.dumps(body)]
     assert all(TEXTS[2] in json.dumps(body) for body in asked)
+
+
+def test_a_run_of_an_earlier_version_is_read_and_goes_on(server, file, tmp_path):
+    """Its answers say `argmax_is_label`, which nothing reads any more."""
+    audit = run_audit(server, file, tmp_path / "run")
+    for state in (tmp_path / "run" / "states").glob("*.json"):
+        record = json.loads(state.read_text())
+        for entry in record["asked"]:
+            entry["answers"] = [answer | {"label_mass": 0.9, "argmax_is_label": True} for answer in entry["answers"]]
+        write_record(state, {"state": record["state"], "asked": record["asked"]})
+    loaded = load_decisions(tmp_path / "run")
+    assert loaded.figures == audit.figures
+    assert {answer.label_mass for asked in loaded.asked for _, (_, answers) in asked for answer in answers} == {0.9}
+    (tmp_path / "run" / "states" / "000001.json").unlink()
+    assert run_audit(server, file, tmp_path / "run").figures == audit.figures
 
 
 def test_a_killed_audit_goes_on_where_it_was(server, file, tmp_path, monkeypatch):

@@ -1,10 +1,15 @@
 """Servers that never end, lie about their bytes or ask for a day's rest: each request ends in its time, with a name."""
 
+import asyncio
+import gc
 import gzip
 import json
+import os
+import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -81,6 +86,42 @@ def body(words: bytes, *headers: bytes) -> bytes:
 
 def ask(url, **options):
     return Endpoint(url, EngineOptions(**{"retries": 1, "timeout": 20.0} | options)).ask("/", {}, lambda answer: answer)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 on, of a process with threads
+def test_endpoints_share_one_thread_whoever_asks_and_a_forked_process_has_its_own():
+    with Server(lambda path, body: body) as server:
+        endpoints = [Endpoint(server.url, EngineOptions(timeout=20.0)) for _ in range(3)]
+
+        def ask_of(number):
+            return endpoints[number % 3].ask("/", {"number": number}, lambda answer: answer["number"])
+
+        async def ask_of_in_a_loop(number):  # as in a notebook
+            return ask_of(number)
+
+        with ThreadPoolExecutor(6) as threads:
+            assert list(threads.map(ask_of, range(30))) == list(range(30))
+        assert asyncio.run(ask_of_in_a_loop(30)) == 30
+        assert [thread.name for thread in threading.enumerate()].count("steadyscore-http") == 1
+        if not (child := os.fork()):
+            signal.alarm(30)
+            os._exit(7 if ask(server.url) == {} else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert ask_of(31) == 31
+
+
+def test_an_endpoint_that_nobody_has_any_longer_closes_its_connections_and_no_other_s():
+    with Server(lambda path, body: body) as server:
+        kept, dropped = (Endpoint(server.url, EngineOptions(timeout=20.0)) for _ in range(2))
+        assert [one.ask("/", {}, lambda answer: answer) for one in (kept, dropped)] == [{}, {}]
+        client = dropped._client
+        del dropped
+        gc.collect()
+        until = time.monotonic() + 20
+        while not client.is_closed and time.monotonic() < until:
+            time.sleep(0.01)
+        assert client.is_closed
+        assert kept.ask("/", {}, lambda answer: answer) == {}
 
 
 @pytest.mark.parametrize("head", [HEAD + b"content-length: 1000\r\n\r\n", HEAD + b"x-slow: "], ids=["body", "headers"])

@@ -63,11 +63,11 @@ def kept(run, label, said, queries=range(QUERIES)):
 def test_a_reader_s_name_tells_what_it_is(address, k, K):
     for view in (ScoreView(serving_permutations=K), ScoreView("argmax", "id", K), ScoreView("p2", "input")):
         name = reader_label(address, k, view)
-        assert label_parts(name) == (address, k, view.serving_permutations, view.words())
+        assert label_parts(name) == (address, k, view.serving_permutations, view.words(), False)
 
 
 def test_a_name_of_an_earlier_version_is_read():
-    assert label_parts("hf:tiny k=2 likeliest") == ("hf:tiny", 2, 1, "")
+    assert label_parts("hf:tiny k=2 likeliest") == ("hf:tiny", 2, 1, "", True)
 
 
 def test_a_reader_s_rows_are_replaced_in_their_place(source, tmp_path):

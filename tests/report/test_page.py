@@ -371,6 +371,18 @@ def test_the_page_shows_what_readers_make_of_it(tmp_path: Path) -> None:
     assert outline.text.count("reader: ") >= 2  # what it said, beside the two orders of the example
 
 
+def test_a_verdict_that_an_earlier_version_decoded_as_the_likeliest_label_is_told_apart(tmp_path: Path) -> None:
+    run = scored_run("synthetic:slot:0.3", "claims", tmp_path / "run")
+    ids = [query.query_id for query in run.read_queries()]
+    for label, verdicts in (("hf:reader k=5", ["REFUTED", "SUPPORTED"] * 2), ("hf:reader k=5 likeliest", ["REFUTED"] * 4)):
+        write_outputs(run, label, dict.fromkeys(ids, verdicts))
+    page = write_report([load_run(run)], tmp_path / "page")
+    assert Outline(page.read_text()).text.count("hf:reader, likeliest verdict") == 1
+    markdown = (tmp_path / "page" / "report.md").read_text()
+    assert markdown.count("hf:reader, likeliest verdict | first 5") == 1
+    assert markdown.count("hf:reader | first 5") == 1
+
+
 def test_a_page_without_readers_says_nothing_of_them(page: str) -> None:
     assert "What a reader makes of it" not in page
 

@@ -2,7 +2,8 @@
 
 A `Grader` reads grades of a window given as text; an `Engine` is a grader that takes token ids and reads at known
 positions. A `Reranker` gives one score per text and nothing else: what lets users audit what they already run. A
-`Recording` has scored before. Each kind is a `Kind` in the module that opens it; `kinds.py` collects them.
+`Recording` has scored before. A `Generator` can read: it continues a prompt. Each kind is a `Kind` in the module that opens
+it; `kinds.py` collects them.
 """
 
 from __future__ import annotations

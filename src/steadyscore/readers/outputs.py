@@ -21,8 +21,7 @@ from ..terms import Array, Verdict
 Outputs = dict[str, list[str]]
 """query id -> what a reader wrote, in the order of the permutations"""
 
-# An earlier version could also take the label that is likeliest as a whole.
-LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?: likeliest)?(?: \[(?P<reading>.*)\])?")
+LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?P<likeliest> likeliest)?(?: \[(?P<reading>.*)\])?")
 
 
 class ReaderName(NamedTuple):
@@ -34,6 +33,8 @@ class ReaderName(NamedTuple):
     serving_permutations: int
     reading: str
     """How the scores behind its evidence were read, in words; empty for the usual way."""
+    is_likeliest: bool = False
+    """Whether a verdict is the label that was likeliest as a whole, which an earlier version could ask for."""
 
 
 def reader_label(address: str, k: int, view: ScoreView | None = None) -> str:
@@ -46,7 +47,8 @@ def reader_label(address: str, k: int, view: ScoreView | None = None) -> str:
 def label_parts(label: str) -> ReaderName:
     parts = LABEL.fullmatch(label)
     assert parts is not None
-    return ReaderName(parts["address"], int(parts["k"]), int(parts["K"] or 1), parts["reading"] or "")
+    likeliest = parts["likeliest"] is not None
+    return ReaderName(parts["address"], int(parts["k"]), int(parts["K"] or 1), parts["reading"] or "", likeliest)
 
 
 def readable_queries(run: Run) -> set[str]:

@@ -260,20 +260,20 @@ def _cell(audit: Audit, name: str, audits: Sequence[Audit]) -> Cell:
 
 
 def _reader_row(label: str, audit: Audit, first: Audit) -> ReaderRow:
-    read, (address, shown, budget, _) = audit.readers[label], label_parts(label)
+    read, name = audit.readers[label], label_parts(label)
     kind = audit.task.reader
     assert kind is not None
     known = audit.figures if label == audit.reader else {name: mean_figure(values) for name, values in read.values.items()}
     unread, queries = len(read.unread), len(read.unread) + len(read.outputs)
-    is_compared = audit is not first and label in first.readers and budget == 1
+    is_compared = audit is not first and label in first.readers and name.serving_permutations == 1
     sides = [(side.queries, side.readers[label].outputs) for side in (first, audit)] if is_compared else []
     return ReaderRow(
         variant=audit.name,
-        reader=address,
-        shown=f"first {shown}" + (f", {budget} orders averaged" if budget > 1 else ""),
+        reader=name.address + (", likeliest verdict" if name.is_likeliest else ""),
+        shown=f"first {name.k}" + (f", {name.serving_permutations} orders averaged" if name.serving_permutations > 1 else ""),
         figures=[known[name] if name in read.values else None for name in (*kind.quality, kind.flip)],
         unread=f"{unread} of {queries} queries not read" if unread else "",
-        control=compare_on_same_evidence(audit.task, sides[0], sides[1], shown) if sides else None,
+        control=compare_on_same_evidence(audit.task, sides[0], sides[1], name.k) if sides else None,
     )
 
 

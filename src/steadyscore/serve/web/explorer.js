@@ -29,7 +29,7 @@ function say(words, wrong = false, where = "state") {
   $(where).classList.toggle("wrong", wrong);
 }
 
-// -- decisions, as serve/decide.py takes them: ties go to the document named first
+// -- decisions, as measures/settling.py takes them: ties go to the document named first
 
 const ranking = scores => scores.map((_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
 
