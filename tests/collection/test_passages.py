@@ -95,6 +95,19 @@ def test_trec_topics_qrels_and_run(tmp_path):
     assert report.notes == {"negative grades read as 0": 1, "run lines of queries outside the collection": 1}
 
 
+OBJECT = '{"id": "[3]", "text": "third"}'
+
+
+@pytest.mark.parametrize("topics", ["[3]\tthird\n4\tfourth\n", f"[{OBJECT}]", f"[\n{OBJECT}\n]"])
+def test_an_id_in_brackets_is_not_taken_for_json(tmp_path, topics):
+    folder = trec(tmp_path)
+    (folder / "topics.txt").write_text(topics)
+    (folder / "qrels.txt").write_text("[3] 0 A 1\n")
+    (folder / "run.txt").write_text("[3] Q0 A 1 2.5 x\n")
+    (only,), _ = built(folder, "trec")
+    assert (only.id, only.query) == ("[3]", "third")
+
+
 def test_a_run_whose_ranks_contradict_its_scores_is_noted(tmp_path):
     folder = trec(tmp_path)
     (folder / "run.txt").write_text("301 Q0 A 1 2.5 x\n301 Q0 B 2 3.5 x\n302 Q0 C 1 3 x\n302 Q0 D 2 3 x\n")

@@ -74,6 +74,11 @@ def test_rm_bench_has_three_of_six_and_tells_domains_apart():
     assert sorted(golds(rm_bench(record, 1))) == [0, 0, 0, 3, 3, 3]
 
 
+def test_rewardbench2_keeps_its_ids_where_a_record_also_names_a_domain():
+    record = {"id": 8, "prompt": "Q", "chosen": ["a"], "rejected": ["b", "c", "d"], "domain": "chat"}
+    assert rewardbench2(record, 1).id == "8"
+
+
 def test_nectar_takes_the_last_human_turn_and_seven_ranks():
     answers = [{"answer": f"a{rank}", "model": "m", "rank": float(rank)} for rank in (3, 1, 2, 7, 6, 5, 4)]
     record = {"prompt": "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Human: why? \n\nAssistant: ", "answers": answers}

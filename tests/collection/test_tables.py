@@ -198,6 +198,7 @@ HOSTILE = {
     "not UTF-8": ("x.csv", GOOD.encode() + b"q,\xff,1\n", "byte 26 is not UTF-8; save the file as UTF-8."),
     "UTF-16": ("x.csv", GOOD.encode("utf-16"), "byte 1 is not UTF-8; save the file as UTF-8."),
     "a quote that stays open": ("x.csv", GOOD + 'q,"y,1\nq,z,1\n', "row 3: a cell begins with a quote that is never closed."),
+    "a short row behind an empty line": ("x.csv", GOOD + "\n\nq,y\n", "row 5: 2 cells where the heading has 3"),
     "200 short rows": ("x.csv", GOOD + "q,y\n" * 200, "row 3: 2 cells where the heading has 3 (so in 200 places: 3, 4, 5, ...)"),
     "200 bad labels": (
         "x.csv",

@@ -98,6 +98,11 @@ def test_build_show_check_and_export_a_named_beir_collection(tmp_path, capsys, c
     assert card["verdicts"] == {"NOT ENOUGH INFO": 1, "SUPPORTED": 1}
     assert card["licence"] == "claims CC BY 4.0, abstracts ODC-By 1.0"
 
+    assert data("show", "scifact") == 0
+    shown = capsys.readouterr().out
+    assert "1: 1, 2: 1, unjudged: 3" in shown
+    assert "NOT ENOUGH INFO: 1, SUPPORTED: 1" in shown
+
     for format in ("trec", "beir"):
         folder = tmp_path / format
         assert data("export", "scifact", "--format", format, "--out", folder) == 0

@@ -196,6 +196,11 @@ def test_bad_settings_are_refused(data, how, said):
         attack(gullible, data, **how)
 
 
+def test_a_cutoff_of_shuffled_orders_is_refused(audit):
+    with pytest.raises(InputError, match="shuffled orders, and an attack has none"):
+        steadyscore.load_attack(audit.folder, threshold=steadyscore.Threshold(protocol="reference"))
+
+
 def test_scores_that_were_kept_cannot_be_attacked(audit, data, tmp_path):
     file = write_collection(tmp_path / "kept.jsonl", data)
     with pytest.raises(InputError, match="reads no text"):

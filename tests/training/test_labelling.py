@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import steadyscore
+from steadyscore.cli import main
 from steadyscore.errors import InputError
 from steadyscore.training.labels import labels_identity, read_labels
 
@@ -59,6 +60,12 @@ def test_a_query_that_the_teacher_fails_on_is_named(tmp_path):
 def test_what_is_missing_or_unknown_is_said(given, message):
     with pytest.raises(InputError, match=message):
         steadyscore.label(**given)
+
+
+def test_the_command_offers_no_setting_that_labels_do_not_take(capsys):
+    with pytest.raises(SystemExit):
+        main(["label", "--scorer", "synthetic:slot", "--data", "passages", "--out", "o", "--set", "marker_seed=2"])
+    assert "there is no setting 'marker_seed'" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -122,13 +122,13 @@ def ultrafeedback(record: JsonObject, number: int) -> Instance:
     return _prompt(f"ultrafeedback-{number}", field_value(record, "instruction", str), zip(texts, golds, strict=True))
 
 
-def chosen_rejected(record: JsonObject, number: int, size: int) -> Instance:
+def chosen_rejected(record: JsonObject, number: int, size: int, by_domain: bool = False) -> Instance:
     """Chosen responses 3, rejected ones 0: allenai/reward-bench-2, whose Ties subset falls out as its pools are not of four, and
-    THU-KEG/RM-Bench, with three of each in three styles, whose ids differ by domain.
+    THU-KEG/RM-Bench, with three of each in three styles, which counts the records of each domain anew.
     """
     id = str(field_value(record, "id", (str, int)))
-    if domain := record.get("domain"):
-        id = f"{domain}-{id}"
+    if by_domain and record.get("domain"):
+        id = f"{record['domain']}-{id}"
     sides = [field_value(record, side, (list, str)) for side in ("chosen", "rejected")]
     chosen, rejected = ([side] if isinstance(side, str) else side for side in sides)
     if len(chosen) + len(rejected) != size:
@@ -188,7 +188,7 @@ LAYOUTS: dict[str, tuple[TaskName, Callable[..., Instance]]] = {
     "2wiki": ("multidoc_qa", hotpotqa),
     "musique": ("multidoc_qa", musique),
     "rewardbench2": ("response_ranking", partial(chosen_rejected, size=4)),
-    "rm-bench": ("response_ranking", partial(chosen_rejected, size=6)),
+    "rm-bench": ("response_ranking", partial(chosen_rejected, size=6, by_domain=True)),
     "ultrafeedback": ("response_ranking", ultrafeedback),
     "nectar": ("response_ranking", nectar),
     "ppe": ("response_ranking", ppe),

@@ -73,7 +73,9 @@ def _csv_rows(path: Path, separator: str) -> list[tuple[int, Any]]:
         raise InputError(f"{path} is empty. Give a heading, and a row for each candidate or query.")
     separator = max((separator, *",;\t|"), key=heading.count)  # a spreadsheet may write a .csv with semicolons
     csv.field_size_limit(LARGEST)
-    (_, first), *rows = enumerate(csv.reader(io.StringIO(f"{content}\n{END}\n", newline=""), delimiter=separator), 1)
+    text = f"{content}\n{END}\n".encode()  # not as a StringIO, which takes four bytes for a letter
+    stream = io.TextIOWrapper(io.BytesIO(text), "utf-8", newline="")
+    (_, first), *rows = enumerate(csv.reader(stream, delimiter=separator), 1)
     names = [name.strip() or f"column {i}" for i, name in enumerate(first, 1)]
     check_names(names, f"{path}: ")
     if not rows or rows[-1][1] != [END]:

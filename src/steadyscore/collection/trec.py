@@ -21,6 +21,7 @@ from .format import CONTROL, LARGEST, is_id
 DOCUMENT_IDS = ("_id", "id", "pid", "docno", "docid", "doc_id")  # MS MARCO v2 passages have a docid beside their pid
 DOCUMENT_TEXTS = ("text", "contents", "passage", "body")
 
+JSON_START = re.compile(rb"\s*(\{|\[\s*([\]{]|$))")  # an object or a list of them, not an id in brackets
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -135,7 +136,7 @@ def _objects(path: Path, report: Report) -> Iterator[tuple[str, JsonObject]]:
 
     These are split at the first tab; quotes are text (MS MARCO has bare ones).
     """
-    if path.suffix == ".parquet" or next(lines(path), (0, b""))[1].lstrip().startswith((b"{", b"[")):
+    if path.suffix == ".parquet" or JSON_START.match(next(lines(path), (0, b""))[1]):
         for where, record in records([path], report):
             if isinstance(record, dict):
                 yield where, record

@@ -221,7 +221,7 @@ def _show(args: argparse.Namespace) -> int:
     source = open_collection(args.source, args.columns)
     collection, instances = source.collection, source.instances
     made = collection_card(collection, bar(f"card of {collection.name}")(instances(), collection.queries))
-    said = [(key.replace("_", " "), cell_text(value)) for key, value in made.items() if value not in (None, {}, [])]
+    said = [(key.replace("_", " "), _show_value(value)) for key, value in made.items() if value not in (None, {}, [])]
     print_rows(args, made, ["card", collection.name], said)
     return 0
 
@@ -244,3 +244,11 @@ def _parse_parts(text: str) -> dict[str, int]:
     if not all(is_plain_name(part) and size > 0 for part, size in sizes.items()):
         raise argparse.ArgumentTypeError(f"every part needs at least one query and a name: {PLAIN_RULE}")
     return sizes
+
+
+def _show_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_show_value(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_show_value, value))
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

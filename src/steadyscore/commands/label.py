@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_dry_run(parser)
     add_scorer_change(parser)
     add_workers(parser)
-    add_presentation(parser)
+    add_presentation(parser, shuffles_markers=False)
     add_engine(parser)
     add_json(parser)
     examples(

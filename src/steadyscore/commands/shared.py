@@ -76,15 +76,15 @@ def add_all(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="print every measure and every note, not only a first look")
 
 
-def add_presentation(parser: argparse.ArgumentParser) -> None:
-    """What the scorer sees: the flags that `Settings` and the collection's cut are made of."""
+def add_presentation(parser: argparse.ArgumentParser, *, shuffles_markers: bool = True) -> None:
+    """What the scorer sees: the flags that `Settings` and the collection's cut are made of; a teacher's markers stay in order."""
     group = parser.add_argument_group("presentation")
     add_field(group, Settings, "width", metavar="B")
     add_field(group, AuditConfig, "chars")
     add_fields(group, Cut, "pool queries")
     add_fields(group, Settings, "prompt fit")
     add_settings(parser, Settings, "partition", type=lambda word: word.replace("-", "_"), choices=get_args(Partition))
-    add_settings(parser, Settings, "markers marker_seed placeholder")
+    add_settings(parser, Settings, "markers marker_seed placeholder" if shuffles_markers else "markers placeholder")
 
 
 def add_scorer_change(parser: argparse.ArgumentParser) -> None:

@@ -262,6 +262,8 @@ def load_attack(folder: str | Place, *, attacks: Sequence[str] | None = None, th
     attacks    only these; None: all that the folder holds
     threshold  another cutoff than the one that the run was attacked with
     """
+    if threshold is not None and threshold.protocol == "reference":
+        raise InputError("threshold_protocol=reference fits a cutoff on shuffled orders, and an attack has none. Leave it out.")
     root = parse_place(folder)
     clean = Run.open(root / CLEAN)
     there = [name for name in ATTACKS if (root / ATTACKS_FOLDER / name / RECORD_FILE).exists()]

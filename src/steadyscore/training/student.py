@@ -1,4 +1,4 @@
-"""The student: a base opened for training, LoRA on it, on the device that Accelerate uses."""
+"""The student: a base opened for training, on the device that Accelerate uses, and LoRA on it that keeps less in memory."""
 
 from __future__ import annotations
 
