@@ -252,7 +252,7 @@ def check(library, name):
     for grid in fill(ARTIFACTS[name], library).grids:
         for r, row in enumerate(grid.values):
             for c, value in enumerate(row):
-                cell, place = grid.cell(r, c), (grid.block.title, grid.block.rows[r].label, grid.block.columns[c].label)
+                cell, place = grid.block.cell(r, c), (grid.block.title, grid.block.rows[r].label, grid.block.columns[c].label)
                 if cell.text:
                     continue
                 compared += 1
