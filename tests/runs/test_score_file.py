@@ -1,6 +1,7 @@
 """Anybody's score file: every format, and every mistake in one sentence."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -159,6 +160,17 @@ def changed(index, **values):
 def test_bad_scores_are_named(tmp_path, rows, message, kind):
     with pytest.raises(InputError, match=message):
         read_scores([write(tmp_path / f"bad.{kind}", rows)])
+
+
+def test_of_many_pools_that_differ_the_first_five_are_named_and_large_ones_take_no_longer(tmp_path):
+    pool = [f"c{i:04d}" for i in range(2_000)]
+    rows = [(f"q{q}", p, c, 0.5) for q in range(7) for p in range(6) for c in pool][:-1]
+    rows = [row for row in rows if row[:3] not in {(f"q{q}", 5, pool[-1]) for q in range(6)}]
+    began = time.process_time()
+    with pytest.raises(InputError, match=r"query q4 lacks candidate c1999 in permutation 5 and 2 more queries\.$") as refusal:
+        read_scores([write(tmp_path / "unequal.parquet", rows)])
+    assert str(refusal.value).count("lacks candidate") == 5
+    assert time.process_time() - began < 5  # not a comparison for each pair of rows
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
