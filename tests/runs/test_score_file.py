@@ -418,6 +418,15 @@ def test_whole_numbers_that_would_become_ties_are_refused(tmp_path, name):
         read_scores([tmp_path / name])
 
 
+@pytest.mark.parametrize("name", ["permutation", "score", "relevance"])
+def test_a_whole_number_beyond_63_bits_is_named(name):
+    import pyarrow as pa
+
+    rows = {"query_id": ["q"], "permutation": [0], "candidate_id": ["a"], "score": [1.0]} | {name: pa.array([2**63], pa.uint64())}
+    with pytest.raises(InputError, match=f"1 rows have 9223372036854775808 as {name}, which is not a"):
+        check_columns(Rows(pa.table(rows), "scores", lambda rows: ["here"] * len(rows)))
+
+
 def test_whole_numbers_of_a_run_that_would_become_ties_are_refused(tmp_path):
     for m in (0, 1):
         (tmp_path / f"{m}.run").write_text("".join(f"q Q0 {c} 1 {10**17 + i} t\n" for i, c in enumerate("ab")))

@@ -163,7 +163,7 @@ def _kind_mistake(rows: Rows, kind: pa.Field) -> str:
     def fits(value: object) -> bool:
         try:
             _numbers(pa.chunked_array([pa.array([value, "0"] if isinstance(value, str) else [value])]), kind)
-        except pa.ArrowException:
+        except (pa.ArrowException, OverflowError):  # the latter of whole numbers beyond 63 bits
             return False
         return True
 
