@@ -1,6 +1,7 @@
 """Anybody's score file: every format, and every mistake in one sentence."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -159,6 +160,17 @@ def changed(index, **values):
 def test_bad_scores_are_named(tmp_path, rows, message, kind):
     with pytest.raises(InputError, match=message):
         read_scores([write(tmp_path / f"bad.{kind}", rows)])
+
+
+def test_of_many_pools_that_differ_the_first_five_are_named_and_large_ones_take_no_longer(tmp_path):
+    pool = [f"c{i:04d}" for i in range(2_000)]
+    rows = [(f"q{q}", p, c, 0.5) for q in range(7) for p in range(6) for c in pool][:-1]
+    rows = [row for row in rows if row[:3] not in {(f"q{q}", 5, pool[-1]) for q in range(6)}]
+    began = time.process_time()
+    with pytest.raises(InputError, match=r"query q4 lacks candidate c1999 in permutation 5 and 2 more queries\.$") as refusal:
+        read_scores([write(tmp_path / "unequal.parquet", rows)])
+    assert str(refusal.value).count("lacks candidate") == 5
+    assert time.process_time() - began < 5  # not a comparison for each pair of rows
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -404,6 +416,15 @@ def test_whole_numbers_that_would_become_ties_are_refused(tmp_path, name):
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
     with pytest.raises(InputError, match=r"4 rows have .*100000000000000000.* as score, which is not a number up to 2\^53"):
         read_scores([tmp_path / name])
+
+
+@pytest.mark.parametrize("name", ["permutation", "score", "relevance"])
+def test_a_whole_number_beyond_63_bits_is_named(name):
+    import pyarrow as pa
+
+    rows = {"query_id": ["q"], "permutation": [0], "candidate_id": ["a"], "score": [1.0]} | {name: pa.array([2**63], pa.uint64())}
+    with pytest.raises(InputError, match=f"1 rows have 9223372036854775808 as {name}, which is not a"):
+        check_columns(Rows(pa.table(rows), "scores", lambda rows: ["here"] * len(rows)))
 
 
 def test_whole_numbers_of_a_run_that_would_become_ties_are_refused(tmp_path):

@@ -100,7 +100,8 @@ def test_every_reading_verb_takes_an_address(address, tmp_path, capsys):
         assert main(words.split()) == 0, words
     assert f"{address}/report/index.html" in capsys.readouterr().out
     assert "report/index.html" in names(address)
-    assert main(["report", address, "--out", f"{address}-page"]) == 0
+    for runs in ([address], [address, f"{address}-none"]):
+        assert main(["report", *runs, "--out", f"{address}-page"]) == 0
     assert "index.html" in names(f"{address}-page")
 
 

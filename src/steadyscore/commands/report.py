@@ -53,12 +53,12 @@ def run(args: argparse.Namespace) -> int:
     check_installed("The report page", *PAGE)
     if args.out is None and len(args.runs) > 1 and any(map(is_address, args.runs)):
         refuse("--out is missing: several runs of which some are in a store have no folder in common.")
-    places = args.runs
-    page = (places[0] if len(places) == 1 else Path(os.path.commonpath([folder.resolve() for folder in places]))) / "report"
-    if folders := find_decision_folders(places):
-        print(write_decisions_report([load_decisions(folder) for folder in folders], args.out or page))
+    runs = args.runs
+    page = args.out or (runs[0] if len(runs) == 1 else Path(os.path.commonpath([run.resolve() for run in runs]))) / "report"
+    if folders := find_decision_folders(runs):
+        print(write_decisions_report([load_decisions(folder) for folder in folders], page))
     else:
-        print(str(_load(args).report(args.out or page)))
+        print(str(_load(args).report(page)))
     return 0
 
 

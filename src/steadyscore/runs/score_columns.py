@@ -163,7 +163,7 @@ def _kind_mistake(rows: Rows, kind: pa.Field) -> str:
     def fits(value: object) -> bool:
         try:
             _numbers(pa.chunked_array([pa.array([value, "0"] if isinstance(value, str) else [value])]), kind)
-        except pa.ArrowException:
+        except (pa.ArrowException, OverflowError):  # the latter of whole numbers beyond 63 bits
             return False
         return True
 
@@ -296,17 +296,18 @@ def _unpermuted_queries(table: _Sorted) -> list[str]:
 def _unequal_pools(table: _Sorted) -> list[str]:
     """Queries whose permutations do not hold the same candidates."""
     permutations = np.add.reduceat(table.changes(table.permutation), table.starts) + 1
-    counts, unequal = np.bincount(table.query), []
-    for start in table.starts[permutations * table.pool_sizes()[table.starts] != counts].tolist():
+    counts, named = np.bincount(table.query), []
+    unequal = table.starts[permutations * table.pool_sizes()[table.starts] != counts].tolist()
+    for start in unequal[:MAX_EXAMPLES]:
         rows = table.rows.table.slice(start, counts[table.query[start]])
-        there = list(zip(rows["permutation"].to_pylist(), rows["candidate_id"].to_pylist(), strict=True))
+        there = dict.fromkeys(zip(rows["permutation"].to_pylist(), rows["candidate_id"].to_pylist(), strict=True))
         wanted = product(*(dict.fromkeys(values) for values in zip(*there, strict=True)))
-        permutation, candidate = next(pair for pair in wanted if pair not in set(there))
-        unequal.append(f"query {rows['query_id'][0]} lacks candidate {candidate} in permutation {permutation}")
+        permutation, candidate = next(pair for pair in wanted if pair not in there)
+        named.append(f"query {rows['query_id'][0]} lacks candidate {candidate} in permutation {permutation}")
     if not unequal:
         return []
     more = f" and {len(unequal) - MAX_EXAMPLES:,} more queries" if len(unequal) > MAX_EXAMPLES else ""
-    return [f"every permutation must hold the same candidates; {'; '.join(unequal[:MAX_EXAMPLES])}{more}."]
+    return [f"every permutation must hold the same candidates; {'; '.join(named)}{more}."]
 
 
 def _bad_places(table: _Sorted) -> list[str]:

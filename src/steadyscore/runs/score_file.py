@@ -191,10 +191,9 @@ def _read_json_lines(file: Path) -> pa.Table:
             mistakes.append(f"{file}:{number}: {record if isinstance(record, Unreadable) else 'the line is not a JSON object'}.")
             continue
         seen.update(dict.fromkeys(record))
-        values = {name: record.get(name) for name in kinds.names}
+        values = {name: record[name] for name in kinds.names if name in record}
         mistakes += [f"{file}:{number}: {told}" for name, value in values.items() if (told := _json_mistake(name, value))]
-        is_text = {name: value is None or isinstance(value, str) for name, value in values.items()}
-        waiting.append({name: value if is_text[name] else str(value).lower() for name, value in values.items()})
+        waiting.append({name: value if isinstance(value, str | None) else str(value).lower() for name, value in values.items()})
         if len(waiting) == CHUNK:
             refuse_beyond_memory(file, count * ROW_BYTES, f"more than {count:,} rows")
             chunks.append(pa.Table.from_pylist(waiting, kinds))
