@@ -86,9 +86,9 @@ def test_a_gate_on_audits_is_a_value_that_is_true_where_every_bound_holds(audits
 
 
 def test_a_gate_that_fails_names_every_bound(audits):
-    checked = steadyscore.gate(audits[0], min={"ndcg@10": 1.1, "overlap": 2})
+    checked = steadyscore.gate(audits[0], max={"ndcg@10": 0, "overlap": 0.5})
     assert not checked
-    with pytest.raises(GateFailed, match=r"ndcg@10 >= 1.1 fails with .*; .*overlap >= 2 fails with 1.0000"):
+    with pytest.raises(GateFailed, match=r"ndcg@10 <= 0 fails with .*; .*overlap <= 0.5 fails with 1.0000"):
         checked.raise_if_failed()
     assert checked.to_junit().count(b"<failure") == 2
 
@@ -138,6 +138,30 @@ def test_queries_that_could_not_be_scored_fail_a_gate_until_they_are_allowed():
 def test_a_bound_that_is_no_number_is_refused(number):
     with pytest.raises(UsageError, match="write a number"):
         parse_bounds([f"overlap={number}"], [])
+
+
+@pytest.mark.parametrize("number", [7, -0.5, 1.001])
+def test_a_bound_that_no_mean_can_miss_or_reach_is_refused(audits, number):
+    said = f"overlap lies between 0 and 1, so a bound of {number:g} says nothing"
+    for flag in ("min", "max"):
+        with pytest.raises(InputError, match=said):
+            steadyscore.gate(audits, **{flag: {"overlap": number}})
+    with pytest.raises(UsageError, match=f"^--min overlap={number}: {said}: give one between these.$"):
+        parse_bounds([f"overlap={number}"], [])
+    with pytest.raises(UsageError, match="lies between 0 and 1"):
+        parse_bounds([], [], drops=["overlap=7"])
+
+
+def test_a_measure_that_is_no_share_is_bounded_by_any_number():
+    typed = [
+        "score_variance=7",
+        "pool_delta_ndcg@10=-0.1",
+        "forced_primacy@10=-0.1",
+        "overlap=0",
+        "ndcg@10=1",
+        "agreement.order=2",
+    ]
+    assert [bound.number for bound in parse_bounds(typed, [], is_known=lambda name: True)] == [7, -0.1, -0.1, 0, 1, 2]
 
 
 # ---- drops from a baseline
@@ -263,6 +287,8 @@ def test_a_drop_is_typed_with_its_baseline(tmp_path, capsys):
     assert "--max-drop NAME=X and --baseline RUN go together" in capsys.readouterr().err
     assert main(["gate", pr, "--baseline", main_run, "--max-drop", "tau_psi=-1"]) == 2
     assert "a drop that is allowed is 0 or more" in capsys.readouterr().err
+    assert main(["gate", pr, "--baseline", main_run, "--max-drop", "retention=0.1"]) == 1
+    assert capsys.readouterr().err == "steadyscore: neither direction of retention is better, so it cannot drop.\n"
 
 
 def test_a_score_file_is_held_to_bounds_as_its_audit_is(tmp_path, capsys):

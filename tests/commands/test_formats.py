@@ -73,6 +73,7 @@ def test_latex_parses_and_every_row_has_as_many_cells_as_the_tabular_has_columns
     tables = [node for node in nodes if isinstance(node, LatexEnvironmentNode)]
     assert tables
     assert {node.environmentname for node in tables} == {"table"}
+    assert (r"\linewidth\else\width\fi}{!}{\begin{tabular}" in text) is (verb != "gate")
     for columns, body in re.findall(r"(?s)\\begin\{tabular\}\{([lrc]+)\}(.*?)\\end\{tabular\}", text):
         assert body.count(r"\toprule") == body.count(r"\bottomrule") == 1
         rows = [row for row in re.split(r"\\\\", body) if "&" in row and r"\multicolumn" not in row]

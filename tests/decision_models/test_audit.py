@@ -352,3 +352,7 @@ def test_an_audit_that_is_named_twice_or_lacks_a_measure_is_refused(server, mode
         steadyscore.compare(one, one, two)
     with pytest.raises(InputError, match="no two audits have"):
         steadyscore.compare(one, two, measures=["ndcg@10"])
+    with pytest.raises(InputError, match="an audit of another model on the same file too"):
+        steadyscore.compare(one)
+    plain = steadyscore.compare(one, two)
+    assert steadyscore.compare(one, two, discordance=[("ndcg@10", "overlap")]).to_json() == plain.to_json()

@@ -66,6 +66,7 @@ MACROS = {
     "bottomrule", "cmidrule", "multicolumn", "emph", "textbf", "textasciitilde", "textasciicircum", "textbackslash", "ldots",
     "tau", "beta", "alpha", "lambda", "psi", "mu", "Delta", "geq", "times", "to", "downarrow", "in", "pm", "_", "%", "&",
     "#", "$", "{", "}", "\\",
+    "providecommand", "resizebox", "ifdim", "else", "fi", "width", "linewidth",
 }  # fmt: skip
 
 

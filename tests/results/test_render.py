@@ -139,6 +139,7 @@ MACROS = {
     "bottomrule", "cmidrule", "multicolumn", "emph", "textbf", "textasciitilde", "textasciicircum", "textbackslash", "ldots",
     "tau", "beta", "alpha", "lambda", "psi", "mu", "Delta", "geq", "times", "to", "downarrow", "in", "pm", "_", "%", "&",
     "#", "$", "{", "}", "\\",
+    "providecommand", "resizebox", "ifdim", "else", "fi", "width", "linewidth",
 }  # fmt: skip
 
 
@@ -165,6 +166,19 @@ def test_any_name_is_text_to_a_parser_of_latex(labels):
     visit(nodes)
     assert macros <= MACROS
     assert environments == ["table", "tabular"]
+
+
+@pytest.mark.parametrize("wide", ["heading", "cell", "beside", "name"])
+def test_only_a_table_that_may_be_wider_than_a_line_is_scaled_to_it(wide):
+    def table(text):
+        words = {"heading": "b", "cell": "c", "beside": "", "name": "a"} | {wide: text}
+        return Table((Column("b", words["heading"]),), (Row(words["name"], (Cell(words["cell"], beside=words["beside"]),)),))
+
+    narrow, both = to_latex([table("x" * 50)]), to_latex([table("x" * 50), table("x" * 90)], "caption")
+    assert "resizebox" not in narrow
+    assert both.count(r"\providecommand{\resizebox}[2]{}") == 1  # without graphicx the table is whole, and as wide as it is
+    assert both.count("}{!}{\\begin{tabular}") == both.count("\\end{tabular}}") == 1
+    assert both.count("{") == both.count("}")
 
 
 def test_tables_under_one_caption_are_one_float():

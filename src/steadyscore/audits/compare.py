@@ -82,7 +82,8 @@ def compare(
     baseline     name of a scorer; the first audit's, where none is given
     measures     what to compare; otherwise the measures of the paper's tables that the audits have
     bootstrap    `collections_then_queries`, `collections` or `queries`; `draws` samples of it
-    discordance  pairs of measures whose winners are held against each other; otherwise quality and the task's decision
+    discordance  pairs of measures whose winners are held against each other; otherwise quality and the task's decision; audits
+                 of decisions have no quality beside the decision, so it says nothing to them
     per_query    also say how quality moves query by query, and which permutations would reverse the lead
     how          threshold, serving_permutations, readout, ties: how folders are measured; audits stay as they were measured
     """
@@ -104,7 +105,8 @@ def compare(
     by_task = _by_task([*named, *decided])
     names = list(dict.fromkeys(name for values in by_task.values() for name in values))
     if len(names) < 2:
-        raise InputError(f"only {names[0]} is there to compare. Give a run of another scorer too.")
+        another = "an audit of another model on the same file" if decided else "a run of another scorer"
+        raise InputError(f"only {names[0]} is there to compare. Give {another} too.")
     against = baseline or names[0]
     wanted = measures or list(dict.fromkeys(name for audit in decided for name in audit.compared)) or COMPARED
     rows = contrasts(by_task, against, wanted, drawn)
@@ -115,7 +117,7 @@ def compare(
         raise InputError([f"no two {kind} have {', '.join(absent)} to compare.{needs}", *presentation_remarks(named)])
     disagreements = [one for task in by_task if task in TASKS for one in _disagreements(by_task[task], task, discordance)]
     shown = {(one.quality, one.decision) for one in disagreements}
-    if lost := [pair for pair in map(tuple, discordance or ()) if pair not in shown]:
+    if lost := [pair for pair in map(tuple, discordance or ()) if pair not in shown and not decided]:
         raise InputError([f"no two runs have {first} and {second} on one collection." for first, second in lost])
     missing = _missing_scores(named, by_task, against) + _missing_decisions(decided, by_task, against)
     moved = tuple(_gains(named, against)) if per_query else ()

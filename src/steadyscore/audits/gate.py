@@ -16,6 +16,7 @@ from ..machine.bounds import parse_number
 from ..machine.names import short_repr
 from ..measures.intervals import FEWEST, LEVEL, Interval
 from ..measures.ranking import unless_nan
+from ..measures.registry import MEASURES, NOT_SHARES
 from ..report.example import flip_lines
 from ..results.audit import Audit, presentation_remarks
 from ..results.figure import Figure, paired_gain
@@ -313,6 +314,8 @@ def make_bounds(
     bounds += [Bound(name, most=x, is_drop=True) for name, x in drops.items()]
     if mistakes := dict.fromkeys(why for bound in bounds if (why := _mistake(bound, is_known, listed))):
         raise InputError([*mistakes])
+    if sideless := [name for name in drops if better_end(name) == "neither"]:
+        raise InputError([f"neither direction of {name} is better, so it cannot drop." for name in sideless])
     if not bounds:
         raise InputError('a gate needs at least one bound, for example min={"overlap": 0.8}.')
     return bounds
@@ -323,12 +326,12 @@ def _mistake(bound: Bound, is_known: Callable[[str], bool], listed: str) -> str:
     name, number = bound.measure, bound.number
     if not is_known(name):
         return unknown_measure(name, is_known, listed)
-    if bound.is_drop and better_end(name) == "neither":
-        return f"neither direction of {name} is better, so it cannot drop."
     if not isinstance(number, int | float) or not math.isfinite(number):
-        return f"the bound on {name} is {number!r}: write a number, for example {name}=0.8."
-    is_below = bound.is_drop and number < 0
-    return f"the drop of {name} is bounded below zero; a drop that is allowed is 0 or more." if is_below else ""
+        return f"the bound on {name} is {number!r}: give a number."
+    if bound.is_drop and number < 0:
+        return f"the drop of {name} is bounded below zero; a drop that is allowed is 0 or more."
+    is_beyond = name in MEASURES and name not in NOT_SHARES and not 0 <= number <= 1
+    return f"{name} lies between 0 and 1, so a bound of {number:g} says nothing: give one between these." if is_beyond else ""
 
 
 def parse_bounds(
@@ -346,7 +349,9 @@ def parse_bounds(
             name, _, number = text.partition("=")
             value = parse_number(number)
             bound = Bound(name, least=value) if flag == "--min" else Bound(name, most=value, is_drop=flag == "--max-drop")
-            if why := _mistake(bound, is_known, listed):
+            if math.isnan(value) and is_known(name):
+                mistakes.append(f"{flag} {text}: write a number, for example {flag} {name}=0.8.")
+            elif why := _mistake(bound, is_known, listed):
                 mistakes.append(f"{flag} {text}: {why}")
             elif any((other.what, other.least is None) == (bound.what, bound.least is None) for other in bounds):
                 mistakes.append(f"{flag} {text}: {name} has such a bound already. Give one.")

@@ -252,8 +252,9 @@ FLOORED = (
 
 NOT_SHARES = (
     "score_variance", "rank_variance", "gold_rank_variance", "normalized_residual", "placed_delta_ndcg@10", "first_place_bias",
+    "slot_rms", "pool_delta_ndcg@10", "pool_delta_ndcg@10_drop", "forced_primacy@10", "forced_u_shape@10",
 )  # fmt: skip
-"""Measures whose values of single queries may lie outside 0 to 1."""
+"""Measures whose values may lie outside 0 to 1; those of all others, and their means, lie in it."""
 OF_FEW = (
     "ndcg@10", "mean_ndcg@10", "ndcg@1", "mean_ndcg@1", "map", "mrr", "recall@10", "tau_psi", "tau_psi_input_position",
     "top10_instability", "overlap", "overlap@10", "chance_overlap", "empty_sets", "retained_f1", "retention", "pair_flip",

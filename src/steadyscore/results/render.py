@@ -129,6 +129,10 @@ SYMBOLS = {
     "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "|": r"$|$", "<": "$<$", ">": "$>$", "…": r"\ldots{}",
     "●": r"$\bullet$", "○": r"$\circ$", "ᵃ": r"\textsuperscript{a}", "ᵇ": r"\textsuperscript{b}",
 }  # fmt: skip
+LINE = 68
+"""Characters, with three for every column, that fit on a line of an article in \\small."""
+FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}"
+"""Scales what follows to the line where it is wider; of the package graphicx, without which it is printed as wide as it is."""
 LAST_KNOWN = "\u017f"
 """The last character that every LaTeX prints without a package: accented Latin letters."""
 
@@ -158,16 +162,25 @@ def _latex_environment(tables: Sequence[Table], caption: str, label: str, remark
     lines = [r"\begin{table}[htbp]", r"\centering", r"\small"]
     lines += [rf"\caption{{{latex(caption)}}}"] if caption else []
     lines += [rf"\label{{{label}}}"] if label else []
+    lines += [r"\providecommand{\resizebox}[2]{}"] if any(map(_is_wide, tables)) else []
     for table in tables:
         lines += [*_latex_table(table, "" if table.title == caption else table.title), r"\par\vspace{4pt}"]
     lines += [rf"\par\footnotesize {latex(remark)}" for remark in (*remarks, *notes_of(tables))]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
+def _is_wide(table: Table) -> bool:
+    """Whether a line of an article may be too short for a table."""
+    heads = [table.corner, *(column.heading for column in table.columns)]
+    beside = [["", *(cell.beside for cell in row.cells)] for row in table.rows]
+    rows = [[*map("".join, zip(*row, strict=True))] for row in zip(table.shown_rows(), beside, strict=True)]
+    return sum(3 + max(map(len, column)) for column in zip(heads, *rows, strict=True)) > LINE
+
+
 def _latex_table(table: Table, title: str) -> list[str]:
-    count = len(table.columns)
+    count, is_wide = len(table.columns), _is_wide(table)
     sides = "".join("r" if table.is_numeric(c) or not table.rows else "l" for c in range(count))
-    lines = [rf"\begin{{tabular}}{{l{sides}}}", r"\toprule"]
+    lines = [(FITTED + "{" if is_wide else "") + rf"\begin{{tabular}}{{l{sides}}}", r"\toprule"]
     if title:
         lines.append(rf"\multicolumn{{{count + 1}}}{{l}}{{\emph{{{latex(title)}}}}} \\")
     if any(name for name, _ in table.groups()):
@@ -183,7 +196,7 @@ def _latex_table(table: Table, title: str) -> list[str]:
         lines.append(
             " & ".join([_latex_start(name), *map(_latex_cell, row.cells, shown)]) + r" \\" + (f" % {comment}" if comment else "")
         )
-    return [*lines, r"\bottomrule", r"\end{tabular}"]
+    return [*lines, r"\bottomrule", r"\end{tabular}" + "}" * is_wide]
 
 
 def _latex_start(text: str) -> str:
