@@ -10,7 +10,6 @@ import numpy as np
 from ..measures.intervals import FEWEST, Interval
 from ..measures.measurement import fewest_permutations
 from ..measures.registry import MEASURES
-from ..measures.views import quality_by_permutation
 from ..results.audit import Audit
 from ..results.causes import BUDGET
 from ..results.figure import paired_gain
@@ -167,9 +166,9 @@ def quality_by_query(audit: Audit, counted: Array | None = None) -> Array:
     `counted` (Q,) says which queries are looked at; otherwise all are.
     """
     chosen = itertools.repeat(True) if counted is None else counted
-    fewest, k = fewest_permutations(itertools.compress(audit.queries, chosen)), audit.task.quality_cutoff
+    fewest = fewest_permutations(itertools.compress(audit.queries, chosen))
     # a pool with fewer orders begins with the first again
-    rows = [np.resize(quality_by_permutation(query, k), fewest) for query in itertools.compress(audit.queries, chosen)]
+    rows = [np.resize(row, fewest) for row in itertools.compress(audit.qualities, chosen)]
     by_query: Array = np.array(rows).reshape(-1, fewest)
     return by_query[~np.isnan(by_query).any(axis=1)]
 

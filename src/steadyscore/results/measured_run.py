@@ -14,7 +14,7 @@ from ..measures.intervals import Interval
 from ..measures.measurement import EachChanged, Measured, measure, rank_by_pool
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
-from ..measures.views import ScoreView
+from ..measures.views import ScoreView, quality_by_permutation
 from ..readers.outputs import Outputs, ReaderResult
 from ..runs.records import RunRecord
 from ..runs.table import Scored
@@ -127,6 +127,11 @@ class MeasuredRun:
         if reader not in self.readers:
             raise InputError(f"{self.folder or self.name} holds no outputs of {reader}. Audit it with --reader first.")
         return self.readers[reader].outputs
+
+    @cached_property
+    def qualities(self) -> list[Array]:
+        """Of every query (M,) nDCG at the task's k by permutation, NaN where it has no judgements."""
+        return [quality_by_permutation(query, self.task.quality_cutoff) for query in self.queries]
 
     @cached_property
     def source(self) -> Source | None:
