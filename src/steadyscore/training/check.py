@@ -177,7 +177,7 @@ def _check_labels(config: TrainConfig) -> None:
 
 
 def _check_initial(config: TrainConfig) -> None:
-    """Refuse a start that is no adapter, or that has LoRA elsewhere than the run."""
+    """Refuse a start that is not an adapter, or whose LoRA is on other layers than the run's."""
     if not config.initial:
         return
     file = Path(config.initial) / "adapter_config.json"
