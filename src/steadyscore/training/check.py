@@ -177,7 +177,7 @@ def _check_labels(config: TrainConfig) -> None:
 
 
 def _check_initial(config: TrainConfig) -> None:
-    """Refuse a start that is not an adapter, or whose LoRA is on other layers than the run's."""
+    """Refuse a start that is not an adapter, or whose LoRA differs from the run's."""
     if not config.initial:
         return
     file = Path(config.initial) / "adapter_config.json"
