@@ -79,6 +79,7 @@ MOVED: dict[str, str] = {
 GONE: dict[str, str] = {
     "--keep-first": "--keep K",
     "--keep-share": "--keep SHARE",
+    "--reader-decoding": "left out: verdicts are decoded as in the paper",
     "--actors": "--on ray,actors=N",
     "--actor-cpus": "--on ray,cpus=N",
     "--actor-gpus": "--on ray,gpus=N",

@@ -271,6 +271,7 @@ AUDIT = "audit --scorer openai:m@http://localhost:1/v1 --data passages --out run
         ("--dtype bfloat16", "--dtype is now --set dtype=VALUE."),
         ("--no-cache --price 1 2", "--no-cache is now --set cache=no. --price is now --set price=VALUE."),
         ("--keep-first 3", "--keep-first is now --keep K."),
+        ("--reader-decoding greedy", "--reader-decoding is now left out: verdicts are decoded as in the paper."),
         ("--on ray --actors 3", "--actors is now --on ray,actors=N."),
         ("--hours 3", "--dry-run tells the time of one worker"),
         ("--set dtyp=float32", "there is no setting 'dtyp'; did you mean dtype?"),
