@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.helpers.browser import browser, chromium, downloads  # noqa: F401
 from tests.helpers.models import byte_tokenizer, tiny_causal
@@ -36,6 +37,14 @@ LONGEST_ID = 120
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--order-seed", default="", metavar="N", help="run the files, and the tests of each file, in another order")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A seed is not enough for equal examples: hypothesis also draws from the constants of the modules of this project that are
+    imported by then, which are others in each worker and order of the files. `make fuzz` may draw from them.
+    """
+    if not config.getoption("--hypothesis-profile"):
+        pytest.MonkeyPatch().setattr(providers, "is_local_module_file", lambda path: False)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -6,6 +6,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.conftest import pytest_collection_modifyitems, pytest_make_collect_report, pytest_make_parametrize_id
 from tests.helpers.paths import ROOT
@@ -27,6 +29,13 @@ def test_the_tests_of_this_session_have_the_same_names_and_order_in_another_proc
         check=False,
     )
     assert [line for line in done.stdout.splitlines() if line in set(here)] == here, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_drawn_examples_do_not_depend_on_what_was_imported_before(request):
+    if request.config.getoption("--hypothesis-profile"):
+        pytest.skip("another profile draws others on purpose")
+    assert settings.default.derandomize
+    assert len(providers._get_local_constants()) == 0
 
 
 @pytest.mark.parametrize(

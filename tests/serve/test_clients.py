@@ -176,6 +176,9 @@ def test_the_specification_says_what_every_route_does(tiny_engine, mode, monkeyp
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             holds()
+        if mode == "negative":  # the same on every machine, whatever was drawn
+            answer = operation.Case(body={}, media_type="application/json").call(headers={"Authorization": f"Bearer {KEY}"})
+            assert answer.status_code == 422, operation.path
     app.state.service.close()
     if mode == "positive":
         assert asked.keys() == app.openapi()["paths"].keys()
@@ -183,7 +186,6 @@ def test_the_specification_says_what_every_route_does(tiny_engine, mode, monkeyp
     else:
         pools = {"/v1/rerank", "/v2/rerank", "/rerank", "/score", "/v1/score", "/v1/decide", "/v1/audit"}
         assert asked.keys() == pools | {"/v1/systemone", "/v1/decisions"}
-        assert all(422 in statuses for statuses in asked.values()), asked
 
 
 def test_every_status_a_route_can_give_is_in_the_specification():
