@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from steadyscore.decision_models.engine import SHAPES
 from steadyscore.decision_models.openai_shape import DecisionsRequest
 from steadyscore.decision_models.questions import Answer, Choice, Level, Noul, Option, Request, Score, State
-from steadyscore.decision_models.shape import DecisionOrderAnswer, UnusableAnswer, usage_of
+from steadyscore.decision_models.shape import DecisionOrderAnswer, usage_of
 from steadyscore.decision_models.system_one import SystemOneRequest
+from steadyscore.engines.answers import Malformed
 from tests.helpers.decision_shapes import ANSWERS, REQUESTS, read_request
 from tests.helpers.decisions import ANYTHING, PATIENT, answers, questions, requests
 
@@ -85,7 +86,7 @@ def test_any_change_of_an_answer_is_read_as_distributions_or_named(name, data):
         del spot[key]
     try:
         read = SHAPES[name].read_answers(asked, body)
-    except UnusableAnswer:
+    except Malformed:
         return
     assert all(count >= 0 for count in usage_of(body).values())
     for question, answer in zip(asked, read, strict=True):
@@ -186,7 +187,7 @@ def test_half_an_answer_is_named(change, reason):
     asked = (TONE, GRADE)
     body = ANSWERS["systemone"](asked, (Answer((0.25, 0.75)), Answer((0.5, 0.25, 0.25))))
     change(body["answers"])
-    with pytest.raises(UnusableAnswer, match=reason):
+    with pytest.raises(Malformed, match=reason):
         SHAPES["systemone"].read_answers(asked, body)
 
 

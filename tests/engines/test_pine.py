@@ -8,7 +8,7 @@ import torch
 
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.local.model import TransformersEngine
-from steadyscore.engines.local.pine import Layout, PineEngine, encode, order_free_states, segments
+from steadyscore.engines.local.pine import Layout, PineEngine, encode, order_free_states, with_documents
 from steadyscore.errors import InputError, ModelError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.scoring.scorer import Scorer, Settings
@@ -83,19 +83,18 @@ def test_only_the_marker_tells_a_slot_from_another():
     for order in ([0, 1, 2], [2, 0, 1]):
         text = prompt_text(PASSAGE_RERANKING, "query", [texts[i] for i in order])
         same = [piece.__class__(piece.text.replace("[2]", "[1]").replace("[3]", "[1]"), piece.trusted) for piece in text.body]
-        ids, layout, slots, _ = encode(engine.encoder, replace(text, body=tuple(same)))
+        read, layout = encode(engine.encoder, replace(text, body=tuple(same)))
         with torch.inference_mode():
-            rows.append(order_free_states(engine.model, ids, layout)[slots])
+            rows.append(order_free_states(engine.model, read.ids, layout)[list(read.slots)])
     assert float((rows[0] - rows[1]).abs().max()) < 1e-5
 
 
 @pytest.mark.parametrize("style", ["paper", "compact"])
-def test_segments_are_the_prompt_and_documents_differ_in_their_markers_only(style):
+def test_the_prompt_stays_and_documents_differ_in_their_markers_only(style):
     text = prompt_text(PASSAGE_RERANKING, "query", ["same", "same", "same"], style=style)
-    prefix, documents, suffix = segments(text)
-    joined = "".join(piece.text for piece in [*prefix, *(p for d in documents for p in d), *suffix])
-    assert joined == messages(text)[1]["content"]
-    as_text = ["".join(piece.text for piece in document) for document in documents]
+    cut = with_documents(text)
+    assert messages(cut) == messages(text)
+    as_text = [cut.body[1 + 2 * i].text + cut.body[2 + 2 * i].text for i in range(3)]
     assert len({said.replace(f"[{i + 1}]", "[x]") for i, said in enumerate(as_text)}) == 1
 
 

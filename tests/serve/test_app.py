@@ -546,6 +546,8 @@ def test_a_body_that_is_too_large_stated_or_not():
         body = json.dumps({"query": "q", "documents": ["d" * 2000]}).encode()
         assert client.post("/v1/rerank", content=body).status_code == 413
         assert client.post("/v1/rerank", content=iter([body[:500], body[500:]])).status_code == 413
+        counted = [line for line in client.get("/metrics").text.splitlines() if line.startswith("steadyscore_refused_total")]
+        assert counted == ['steadyscore_refused_total{reason="size"} 2.0']
         assert post(client, "/v1/rerank", query="q", documents=["d"])
 
 

@@ -26,7 +26,7 @@ from ..window.prompt import PromptText, state_text
 from ..window.readout import SlotLogits
 from . import openai_shape, system_one
 from .questions import Answer, Choice, Level, Option, Question, Request, Score, State
-from .shape import UnusableAnswer, usage_of
+from .shape import usage_of
 
 WORDING = 1
 """Counts the changes of how a window becomes a state and questions: runs of two wordings are two scorers."""
@@ -81,11 +81,7 @@ class DecisionModel(Grader, Generator):
         return await self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer))
 
     def _read(self, questions: tuple[Question, ...], body: Any) -> list[Answer]:
-        try:
-            read = self.shape.read_answers(questions, body)
-        except UnusableAnswer as odd:
-            raise Malformed(str(odd)) from odd
-        answers = [answer for answer in read if answer is not None]
+        answers = [answer for answer in self.shape.read_answers(questions, body) if answer is not None]
         if refused := len(questions) - len(answers):
             raise Malformed(f"{refused} of {len(questions)} questions were refused")
         return answers

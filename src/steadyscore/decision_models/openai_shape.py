@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, Field, StrictBool
 from pydantic_core import PydanticCustomError
 
+from ..engines.answers import Malformed, as_object
 from ..machine.schemas import Closed, Words, check_json
 from ..terms import JsonObject
 from .questions import (
@@ -31,7 +32,7 @@ from .questions import (
     State,
     place_among,
 )
-from .shape import DecisionOrder, DecisionOrderAnswer, Shape, UnusableAnswer, as_object, other_outcomes
+from .shape import DecisionOrder, DecisionOrderAnswer, Shape, other_outcomes
 
 MOST_QUESTIONS = 400
 """What OpenAI takes in a request, and we do."""
@@ -292,7 +293,7 @@ def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[object]:
     given = body.get("answers")
     if not isinstance(given, list) or len(given) != len(questions):
         count = len(given) if isinstance(given, list) else "no"
-        raise UnusableAnswer(f"{count} answers came back for {len(questions)} questions")
+        raise Malformed(f"{count} answers came back for {len(questions)} questions")
     names = [answer.get("name") if isinstance(answer, dict) else None for answer in given]
     named = {name: answer for name, answer in zip(names, given, strict=True) if isinstance(name, str)}
     if len(given) > 1:

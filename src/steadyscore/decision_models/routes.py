@@ -17,7 +17,7 @@ from ..tasks import TASKS
 from ..window.prompt import collapse
 from .cases import read_cases
 from .openai_shape import DecisionsAnswer, DecisionsRequest
-from .serving import AnsweredQuestion, answer_request, can_answer, count_windows, order_answer
+from .serving import AnsweredQuestion, AskedQuestions, can_answer
 from .shape import DecisionOrder
 from .system_one import SystemOneAnswer, SystemOneRequest
 
@@ -49,16 +49,15 @@ async def answer_questions(
         raise HTTPException(
             501, f"{model.name} cannot answer typed questions: it is not read at the tokens of a label. Serve a local model."
         )
-    asked = body.asked(model.name)
     runner.check_permutations(order.permutations)
-    windows = count_windows(runner.service, model, asked, order)
+    asked = AskedQuestions(runner.service, model, body.asked(model.name), order)
 
     def work(admission: Admission) -> list[AnsweredQuestion | None]:
-        return answer_request(runner.service, model, admission, asked, order, refuse_long=body.refuses_long)
+        return asked.answer(admission, refuse_long=body.refuses_long)
 
-    answered, usage = await runner.run(request, model, len(asked.questions), windows, work)
-    told = {} if body.order is None else {"order": order_answer(model, asked.questions, answered, order)}
-    return body.answer(asked, [None if each is None else each.mean for each in answered], usage.total_tokens, **told)
+    answered, usage = await runner.run(request, model, len(asked.questions), asked.count_windows(), work)
+    told = {} if body.order is None else {"order": asked.order_answer(answered)}
+    return body.answer(asked.request, [None if each is None else each.mean for each in answered], usage.total_tokens, **told)
 
 
 # -- examples

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import string
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,44 +49,118 @@ def can_answer(model: Model) -> bool:
     return isinstance(model.backend, Engine) and model.backend.capabilities.label_mass
 
 
-def count_windows(service: Service, model: Model, request: Request, order: DecisionOrder) -> int:
-    """Prompts that a request needs; refused where the queue could never hold them."""
-    if order.readout == "window":
-        instance, _ = window_request(service, request, order)
-        return service.count_windows(model, len(instance.pool), order.permutations, order.width)
-    needed = len(request.questions)  # alone: each behind the one state that holds its member
-    if order.readout == "state" and order.permutations > 1 and len(find_members(service, request, order)) > 1:
-        needed *= order.permutations
-    if needed > service.limits.queue_windows:
-        raise InputError(
-            f"{len(request.questions):,} questions in {order.permutations:,} presentations are {needed:,} prompts, the server "
-            f"takes {service.limits.queue_windows:,}. Send fewer questions or permutations."
+class AskedQuestions:
+    """The questions of a request to a served model, behind its state as `order` says that it is presented."""
+
+    def __init__(self, service: Service, model: Model, request: Request, order: DecisionOrder):
+        self.service, self.model, self.order = service, model, order
+        self.request, self.state, self.questions = request, request.state, request.questions
+
+    def count_windows(self) -> int:
+        """Prompts that are needed; refused where the queue could never hold them."""
+        order, most = self.order, self.service.limits.queue_windows
+        if order.readout == "window":
+            instance, _ = self.window
+            return self.service.count_windows(self.model, len(instance.pool), order.permutations, order.width)
+        needed = len(self.questions)  # alone: each behind the one state that holds its member
+        if order.readout == "state" and order.permutations > 1 and len(self.members) > 1:
+            needed *= order.permutations
+        if needed > most:
+            raise InputError(
+                f"{len(self.questions):,} questions in {order.permutations:,} presentations are {needed:,} prompts, the server "
+                f"takes {most:,}. Send fewer questions or permutations."
+            )
+        return needed
+
+    def answer(self, admission: Admission, *, refuse_long: bool) -> list[AnsweredQuestion | None]:
+        """The answers in the order of the questions. `refuse_long`: a question beyond the model's context is refused alone."""
+        if self.order.readout == "window":
+            return self._read_window(admission)
+        engine = batched_backend(self.model.backend, self.service.batcher, admission)
+        assert isinstance(engine, Engine)
+        engine.context = min(engine.context, self.service.limits.window_tokens)
+        asked: list[tuple[int, Prompt]] = []
+        for content, numbers in self._states():
+            admission.check()  # a state may be long, and its tokens are counted here
+            questions = [self.questions[i] for i in numbers]
+            prompts = _fitting_prompts(engine, replace(self.state, content=content), questions, refuse_long)
+            asked += [(i, prompt) for i, prompt in zip(numbers, prompts, strict=True) if prompt is not None]
+        if not asked:
+            raise InputError(f"no question fits into {engine.context:,} tokens behind this state. Send a shorter state.")
+        readings = engine.grade_logits([prompt for _, prompt in asked], label_mass=True)
+        answers: list[list[Answer]] = [[] for _ in self.questions]
+        for (i, _), reading in zip(asked, readings, strict=True):
+            answers[i].append(answer_of(reading))
+        return [_answered(each) if each else None for each in answers]
+
+    def _read_window(self, admission: Admission) -> list[AnsweredQuestion | None]:
+        """`score` questions answered by the grades of the shared window that the model was trained or prompted for."""
+        (instance, about), order = self.window, self.order
+        orders = Presentations(order.permutations, order.seed).orders(instance)
+        graded = replace(self.model, first_stage=None)  # levels are the scorer's own: a rank in the state has none
+        scored = self.service.score_orders(graded, admission, instance, orders, order.width)
+        if scored.grades is None:
+            raise InputError(f"{self.model.name} gives scores and no probabilities of levels. Ask with another readout.")
+        return [AnsweredQuestion(scored.grades[:, member]) for member in about]
+
+    def _states(self) -> Iterator[tuple[Any, Sequence[int]]]:
+        """The states to ask behind, one per permutation or per member that a question names, and the questions to ask there."""
+        every, order = range(len(self.questions)), self.order
+        if order.readout == "state" and order.permutations == 1:
+            yield self.state.content, every
+        elif order.readout == "alone":
+            about = members_asked_about(self.questions, self.members)
+            for m in dict.fromkeys(about):
+                yield self._with_members([m]), [i for i in every if about[i] == m]
+        else:
+            count = order.permutations if len(self.members) > 1 else 1
+            for row in permutations(len(self.members), count, seed=order.seed, query_id="state"):
+                yield self._with_members(row), every
+
+    def _with_members(self, chosen: Iterable[int]) -> Any:
+        """The state with these members in its list, as a text where it came as one."""
+        changed = with_list(self._content, self.order.pool, [self.members[m] for m in chosen])
+        return json.dumps(changed, ensure_ascii=False) if isinstance(self.state.content, str) else changed
+
+    @cached_property
+    def _content(self) -> Any:
+        """The state as a JSON value; a text may hold one."""
+        if not isinstance(self.state.content, str):
+            return self.state.content
+        try:
+            return json.loads(self.state.content)
+        except ValueError:
+            raise InputError("the state is a text that is not JSON, so no list in it can be reordered. Send JSON.") from None
+
+    @cached_property
+    def members(self) -> list[Any]:
+        """The list in the state, within the server's limit of documents."""
+        members, most = list_at(self._content, self.order.pool), self.service.limits.candidates
+        if len(members) > most:
+            raise InputError(f"the list at {self.order.pool[:80]} has {len(members):,} members, the server takes {most:,}.")
+        return members
+
+    @cached_property
+    def window(self) -> tuple[Instance, list[int]]:
+        """Query and pool out of the state, and the member that each question is about."""
+        members, query = list_at(self._content, self.order.pool), value_at(self._content, self.order.query)
+        if not isinstance(query, str) or not query:
+            raise InputError(f"the state has no text at {self.order.query[:80]}. Name the path of the query.")
+        if any(not (isinstance(question, Score) and len(question.levels) == len(GRADES)) for question in self.questions):
+            raise InputError(f"the window grades in {len(GRADES)} levels. Ask `score` questions of so many levels, lowest first.")
+        texts, titles = zip(*map(member_text, members), strict=True)
+        return self.service.read_pool(query, texts, titles), members_asked_about(self.questions, members)
+
+    def order_answer(self, answered: Sequence[AnsweredQuestion | None]) -> DecisionOrderAnswer:
+        """What is said about the answers under `order`."""
+        order = self.order
+        is_set = order.readout == "window" and self.model.scorer(width=order.width).capabilities.order_free
+        return DecisionOrderAnswer(
+            readout=order.readout,
+            permutations=max(len(each.probabilities) for each in answered if each),
+            order_free=order.readout == "alone" or is_set,
+            questions=[stability_of(q, a, order.threshold) for q, a in zip(self.questions, answered, strict=True)],
         )
-    return needed
-
-
-def answer_request(
-    service: Service, model: Model, admission: Admission, request: Request, order: DecisionOrder, *, refuse_long: bool
-) -> list[AnsweredQuestion | None]:
-    """The answers in the order of the questions. `refuse_long`: a question beyond the model's context is refused alone."""
-    if order.readout == "window":
-        return _read_windows(service, model, admission, request, order)
-    engine = batched_backend(model.backend, service.batcher, admission)
-    assert isinstance(engine, Engine)
-    engine.context = min(engine.context, service.limits.window_tokens)
-    asked: list[tuple[int, Prompt]] = []
-    for content, numbers in presented_states(service, request, order):
-        admission.check()  # a state may be long, and its tokens are counted here
-        questions = [request.questions[i] for i in numbers]
-        prompts = _fitting_prompts(engine, replace(request.state, content=content), questions, refuse_long)
-        asked += [(i, prompt) for i, prompt in zip(numbers, prompts, strict=True) if prompt is not None]
-    if not asked:
-        raise InputError(f"no question fits into {engine.context:,} tokens behind this state. Send a shorter state.")
-    readings = engine.grade_logits([prompt for _, prompt in asked], label_mass=True)
-    answers: list[list[Answer]] = [[] for _ in request.questions]
-    for (i, _), reading in zip(asked, readings, strict=True):
-        answers[i].append(answer_of(reading))
-    return [_answered(each) if each else None for each in answers]
 
 
 def _answered(answers: Sequence[Answer]) -> AnsweredQuestion:
@@ -104,37 +179,6 @@ def _fitting_prompts(engine: Engine, state: State, questions: Sequence[Question]
         what = "a question behind this state" if prompts else "this state"
         raise InputError(f"{what} needs {longest:,} tokens, the server takes {engine.context:,}. Send a shorter state.")
     return [prompt if len(prompt) <= engine.context else None for prompt in prompts] or [None] * len(questions)
-
-
-def find_members(service: Service, request: Request, order: DecisionOrder) -> list[Any]:
-    """The list in the state, within the server's limit of documents."""
-    members, most = list_at(_parsed(request.state.content), order.pool), service.limits.candidates
-    if len(members) > most:
-        raise InputError(f"the list at {order.pool[:80]} has {len(members):,} members, the server takes {most:,}.")
-    return members
-
-
-def presented_states(service: Service, request: Request, order: DecisionOrder) -> Iterator[tuple[Any, Sequence[int]]]:
-    """The states to ask behind, one per permutation or per member that a question names, and the questions to ask there."""
-    every = range(len(request.questions))
-    if order.readout == "state" and order.permutations == 1:
-        yield request.state.content, every
-        return
-    content, members = _parsed(request.state.content), find_members(service, request, order)
-    is_text = isinstance(request.state.content, str)
-
-    def shown(chosen: Sequence[Any]) -> Any:
-        changed = with_list(content, order.pool, chosen)
-        return json.dumps(changed, ensure_ascii=False) if is_text else changed
-
-    if order.readout == "alone":
-        about = members_asked_about(request.questions, members)
-        for m in dict.fromkeys(about):
-            yield shown([members[m]]), [i for i in every if about[i] == m]
-        return
-    orders = permutations(len(members), order.permutations if len(members) > 1 else 1, seed=order.seed, query_id="state")
-    for row in orders:
-        yield shown([members[m] for m in row]), every
 
 
 def members_asked_about(questions: Sequence[Question], members: Sequence[Any]) -> list[int]:
@@ -157,60 +201,6 @@ def members_asked_about(questions: Sequence[Question], members: Sequence[Any]) -
         raise InputError(mistakes)
     places = {key: place for place, key in enumerate(keys)}
     return [places[str(question.id)] for question in questions]
-
-
-def _parsed(content: Any) -> Any:
-    """The state as a JSON value; a text may hold one."""
-    if not isinstance(content, str):
-        return content
-    try:
-        return json.loads(content)
-    except ValueError:
-        raise InputError("the state is a text that is not JSON, so no list in it can be reordered. Send JSON.") from None
-
-
-# -- the model's own window
-
-
-def _read_windows(
-    service: Service, model: Model, admission: Admission, request: Request, order: DecisionOrder
-) -> list[AnsweredQuestion | None]:
-    """`score` questions answered by the grades of the shared window that the model was trained or prompted for."""
-    instance, about = window_request(service, request, order)
-    orders = Presentations(order.permutations, order.seed).orders(instance)
-    graded = replace(model, first_stage=None)  # levels are the scorer's own: a rank in the state has none
-    scored = service.score_orders(graded, admission, instance, orders, order.width)
-    if scored.grades is None:
-        raise InputError(f"{model.name} gives scores and no probabilities of levels. Ask with another readout.")
-    return [AnsweredQuestion(scored.grades[:, member]) for member in about]
-
-
-def window_request(service: Service, request: Request, order: DecisionOrder) -> tuple[Instance, list[int]]:
-    """Query and pool out of the state, and the member that each question is about."""
-    content = _parsed(request.state.content)
-    members, query = list_at(content, order.pool), value_at(content, order.query)
-    if not isinstance(query, str) or not query:
-        raise InputError(f"the state has no text at {order.query[:80]}. Name the path of the query.")
-    if any(not (isinstance(question, Score) and len(question.levels) == len(GRADES)) for question in request.questions):
-        raise InputError(f"the window grades in {len(GRADES)} levels. Ask `score` questions of so many levels, lowest first.")
-    texts, titles = zip(*map(member_text, members), strict=True)
-    return service.read_pool(query, texts, titles), members_asked_about(request.questions, members)
-
-
-# -- what is said about the answers
-
-
-def order_answer(
-    model: Model, questions: Sequence[Question], answered: Sequence[AnsweredQuestion | None], order: DecisionOrder
-) -> DecisionOrderAnswer:
-    """What the answer says under `order`."""
-    free = order.readout == "alone" or (order.readout == "window" and model.scorer(width=order.width).capabilities.order_free)
-    return DecisionOrderAnswer(
-        readout=order.readout,
-        permutations=max(len(each.probabilities) for each in answered if each),
-        order_free=free,
-        questions=[stability_of(q, a, order.threshold) for q, a in zip(questions, answered, strict=True)],
-    )
 
 
 def stability_of(question: Question, answered: AnsweredQuestion | None, threshold: float | None) -> QuestionStability:

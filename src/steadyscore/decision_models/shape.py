@@ -13,17 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from ..engines.answers import SLACK, Malformed, as_object, token_counts
 from ..machine.names import shorten
 from ..machine.schemas import Closed, Count, Real, Seed, check_characters
 from ..terms import JsonObject
 from .questions import Answer, Choice, Kind, Noul, Question, Request, place_among
-
-SLACK = 1e-2
-"""How far probabilities may be from their sum: servers round them."""
-
-
-class UnusableAnswer(ValueError):
-    """An answer of a decision model that does not answer what was asked; every question without one is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +51,7 @@ class Shape:
         return {"model": request.model, **self.wrap(request, written)}
 
     def read_answers(self, questions: Sequence[Question], body: object) -> list[Answer | None]:
-        """The answers to these questions; `UnusableAnswer` where one is missing or is not a distribution over its outcomes."""
+        """The answers to these questions; `Malformed` where one is missing or is not a distribution over its outcomes."""
         answers: list[Answer | None] = []
         mistakes: list[str] = []
         for number, (question, answer) in enumerate(zip(questions, self.unwrap(questions, as_object(body)), strict=True), 1):
@@ -67,20 +61,20 @@ class Shape:
                 continue
             try:
                 answers.append(self._read_answer(question, answer))
-            except UnusableAnswer as odd:
+            except Malformed as odd:
                 mistakes.append(f"{what}: {odd}")
         if mistakes:
-            raise UnusableAnswer("; ".join(mistakes))
+            raise Malformed("; ".join(mistakes))
         return answers
 
     def _read_answer(self, question: Question, answer: object) -> Answer | None:
         kind = self.kinds[question.kind]
         if not isinstance(answer, dict):
-            raise UnusableAnswer("the answer is not an object")
+            raise Malformed("the answer is not an object")
         if answer.get("type") == "refusal":
             return None
         if answer.get("type") != kind:
-            raise UnusableAnswer(f"it is a {kind}, its answer a {answer.get('type')!r}")
+            raise Malformed(f"it is a {kind}, its answer a {answer.get('type')!r}")
         if outcomes := self.read_outcomes(question, answer):
             read = _read_decided(question, answer.get(question.kind), outcomes)
         else:
@@ -90,39 +84,34 @@ class Shape:
         return read if mass is None else replace(read, label_mass=_read_probability(mass, "label_mass"))
 
 
-def as_object(value: object) -> JsonObject:
-    """A JSON object, empty where a server gave anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def other_outcomes(names: Sequence[object]) -> UnusableAnswer:
+def other_outcomes(names: Sequence[object]) -> Malformed:
     """For an answer whose probabilities are those of other outcomes than these."""
-    return UnusableAnswer(f"the probabilities are not those of {', '.join(map(str, names))}")
+    return Malformed(f"the probabilities are not those of {', '.join(map(str, names))}")
 
 
 def _read_decided(question: Question, stated: object, outcomes: Sequence[object]) -> Answer:
     """The probabilities of an answer, with what the server itself reads off them: its option, or a score that must be theirs."""
     probabilities = tuple(_read_probability(value, "a probability") for value in outcomes)
     if abs(math.fsum(probabilities) - 1) > SLACK:
-        raise UnusableAnswer(f"the probabilities sum to {math.fsum(probabilities):.4g}, not to 1")
+        raise Malformed(f"the probabilities sum to {math.fsum(probabilities):.4g}, not to 1")
     answer = Answer(probabilities)
     if stated is None:
         return answer
     if isinstance(question, Choice):
         place = place_among(stated, [option.value for option in question.options])
         if place is None:
-            raise UnusableAnswer(f"the choice {_short(stated)} is not among the options")
+            raise Malformed(f"the choice {_short(stated)} is not among the options")
         return answer if place == answer.best else replace(answer, named=place)
     own = probabilities[0] if isinstance(question, Noul) else answer.expected_level
     slack = 10 * SLACK * (len(probabilities) - 1)
     if not isinstance(stated, int | float) or not own - slack <= stated <= own + slack:
-        raise UnusableAnswer(f"the {question.kind} is {_short(stated)}, and its probabilities make it {own:.4g}")
+        raise Malformed(f"the {question.kind} is {_short(stated)}, and its probabilities make it {own:.4g}")
     return answer
 
 
 def _read_probability(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not -SLACK <= value <= 1 + SLACK:
-        raise UnusableAnswer(f"{what} is {_short(value)}, not a probability")
+        raise Malformed(f"{what} is {_short(value)}, not a probability")
     return min(max(float(value), 0.0), 1.0)
 
 
@@ -137,8 +126,7 @@ def usage_of(body: object) -> dict[str, int]:
     """
     usage = as_object(as_object(body).get("usage"))
     cached = as_object(usage.get("input_tokens_details")).get("cached_tokens")
-    given = {"prompt": usage.get("input_tokens"), "cached_prompt": cached, "completion": usage.get("output_tokens")}
-    return {name: count if isinstance(count, int) and count is not True and count > 0 else 0 for name, count in given.items()}
+    return token_counts(prompt=usage.get("input_tokens"), cached_prompt=cached, completion=usage.get("output_tokens"))
 
 
 # -- our one extra key

@@ -14,10 +14,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..engines.answers import Malformed, as_object
 from ..machine.schemas import Closed, Json, Key, Words, refuse_more_keys
 from ..terms import JsonObject
 from .questions import MOST_LEVELS, MOST_OPTIONS, Answer, Choice, Level, Noul, Option, Question, Request, Score, State
-from .shape import DecisionOrder, DecisionOrderAnswer, Shape, UnusableAnswer, as_object, other_outcomes
+from .shape import DecisionOrder, DecisionOrderAnswer, Shape, other_outcomes
 
 MOST_QUESTIONS = 64
 """What vLLM takes in a request, and we do."""
@@ -187,7 +188,7 @@ def _wrap(request: Request, written: Sequence[JsonObject]) -> JsonObject:
 def _unwrap(questions: Sequence[Question], body: JsonObject) -> list[object]:
     answers, told = body.get("answers"), as_object(body.get("diagnostics"))
     if not isinstance(answers, dict):
-        raise UnusableAnswer("the answer has no map of answers")
+        raise Malformed("the answer has no map of answers")
 
     def given(key: str, question: Question) -> object:
         """Some servers leave the type out: it is that of the question."""
@@ -205,7 +206,7 @@ def _read_outcomes(question: Question, answer: JsonObject) -> list[object]:
     if not isinstance(probabilities, dict) or sorted(probabilities) != sorted(names):
         raise other_outcomes(names)
     if isinstance(question, Score) and answer.get("legend") not in (None, dict(zip(names, question.outcomes, strict=True))):
-        raise UnusableAnswer("the legend is not that of the levels asked about")
+        raise Malformed("the legend is not that of the levels asked about")
     return [probabilities[name] for name in names]
 
 

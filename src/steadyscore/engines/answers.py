@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..terms import Prompt
+from ..terms import JsonObject, Prompt
 from ..window.readout import SlotLogits
 
 SLACK = 1e-2
@@ -54,11 +54,20 @@ def text_of(answer: Any, *path: str | int) -> str:
     return text
 
 
+def as_object(value: object) -> JsonObject:
+    """A JSON object, empty where a server gave anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def token_counts(**given: object) -> dict[str, int]:
+    """Tokens by what they were used for; 0 where a server says nothing, or what is no count."""
+    return {what: count if type(count) is int and count > 0 else 0 for what, count in given.items()}
+
+
 def said_of_itself(answer: Any) -> list[str]:
     """Which model gave an answer, often a version of the one that was asked for, and the warnings that came with it."""
-    given: dict[str, object] = answer if isinstance(answer, dict) else {}
-    meta = given.get("meta")
-    warnings = meta.get("warnings") if isinstance(meta, dict) else None
+    given = as_object(answer)
+    warnings = as_object(given.get("meta")).get("warnings")
     said = [(ANSWERED, given.get("model")), *((WARNED, each) for each in (warnings if isinstance(warnings, list) else []))]
     return [kind + "".join(filter(str.isprintable, text))[:200] for kind, text in said if isinstance(text, str)]
 

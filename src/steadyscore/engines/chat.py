@@ -20,7 +20,7 @@ from ..terms import GRADES, JsonObject
 from ..window.prompt import PromptText, messages
 from ..window.readout import SlotLogits
 from . import PAID, Address, Capabilities, EngineOptions, Generator, Grader, Kind, Listing, Price
-from .answers import Malformed, field, number, slot_log_probabilities, text_of
+from .answers import Malformed, as_object, field, number, slot_log_probabilities, text_of, token_counts
 from .http import Endpoint, Refused, TooLong
 from .servers import model_and_base
 
@@ -106,9 +106,8 @@ class HostedEngine(Grader, Generator):
 
 def usage_of(answer: Any) -> dict[str, int]:
     """The tokens that an answer says it took."""
-    usage = answer.get("usage") if isinstance(answer, dict) else None
-    counts = {what: usage.get(f"{what}_tokens") if isinstance(usage, dict) else None for what in ("prompt", "completion")}
-    return {what: count if isinstance(count, int) and count > 0 else 0 for what, count in counts.items()}
+    usage = as_object(as_object(answer).get("usage"))
+    return token_counts(prompt=usage.get("prompt_tokens"), completion=usage.get("completion_tokens"))
 
 
 def open_openai(address: Address, options: EngineOptions) -> HostedEngine:
@@ -145,9 +144,7 @@ def parse_grades(markers: Sequence[str], answer: Any) -> SlotLogits:
 
 def parse_grade_logprobs(markers: Sequence[str], answer: Any) -> SlotLogits:
     """The four grades among the alternatives to each written one, (B, 4) log-probabilities."""
-    tokens = field(answer, "choices", 0, "logprobs", "content")
-    if not isinstance(tokens, list):
-        raise Malformed("the endpoint gives no log-probabilities; use openai: without +logprobs")
+    tokens = _written_tokens(answer)
     pieces = [field(token, "token") for token in tokens]
     ends = np.cumsum([len(piece) for piece in pieces])
     rows = []
@@ -161,6 +158,14 @@ def parse_grade_logprobs(markers: Sequence[str], answer: Any) -> SlotLogits:
             raise Malformed(f"grade {absent[0]} is not among the {len(given)} alternatives at [{marker}]")
         rows.append([number(given[spelling.format(g)], "a log-probability") for g in GRADES])
     return slot_log_probabilities(rows)
+
+
+def _written_tokens(answer: Any) -> list[Any]:
+    """Every token that was written, with the alternatives to it."""
+    tokens = field(answer, "choices", 0, "logprobs", "content")
+    if not isinstance(tokens, list):
+        raise Malformed("the endpoint gives no log-probabilities; use openai: without +logprobs")
+    return tokens
 
 
 def parse_label(labels: Sequence[str], answer: Any) -> list[float]:
@@ -178,10 +183,7 @@ def parse_label_logprobs(labels: Sequence[str], answer: Any) -> list[float]:
     No two verdicts begin alike. A label that no alternative begins is less likely than each of them: -inf. If that is
     every label, the answer cannot be used.
     """
-    tokens = field(answer, "choices", 0, "logprobs", "content")
-    if not isinstance(tokens, list):
-        raise Malformed("the endpoint gives no log-probabilities; use openai: without +logprobs")
-    first = next((token for token in tokens if field(token, "token").strip()), None)
+    first = next((token for token in _written_tokens(answer) if field(token, "token").strip()), None)
     given = [(field(e, "token").strip().upper(), field(e, "logprob")) for e in field(first, "top_logprobs")]
     begun = [[number(p, "a log-probability") for token, p in given if token and label.startswith(token)] for label in labels]
     if not any(begun):

@@ -304,55 +304,41 @@ class Program:
         return self._read_complaint() and self._complaint != before
 
 
-class Guard:
-    """A shell that waits for our end, however it comes, and ends the process group it was given last."""
-
-    SCRIPT = 'while read -r line; do group=$line; done; [ -z "$group" ] || kill -s KILL -- "-$group"'
-
-    def __init__(self) -> None:
-        nowhere = subprocess.DEVNULL
-        self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", self.SCRIPT], stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
-        )
-
-    def hold(self, group: int | None) -> None:
-        """From now on it is this group; None: no group."""
-        assert self._shell.stdin
-        with suppress(BrokenPipeError):
-            self._shell.stdin.write(f"{group or ''}\n".encode())
-            self._shell.stdin.flush()
-
-    def close(self) -> None:
-        assert self._shell.stdin
-        with suppress(BrokenPipeError):
-            self._shell.stdin.close()
-        self._shell.wait()
-
-
 class Running:
-    """The process of a command, where there is one, and the guard that ends it with us."""
+    """The process of a command, where there is one, and a shell that waits for our end, however it comes, and ends it with us."""
+
+    GUARD = 'while read -r line; do group=$line; done; [ -z "$group" ] || kill -s KILL -- "-$group"'
 
     def __init__(self) -> None:
         self.program: Program | None = None
-        self._guard: Guard | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self, words: list[str]) -> Program:
-        self._guard = self._guard or Guard()
+        if self._guard is None:
+            nowhere, guard = subprocess.DEVNULL, ["/bin/sh", "-c", self.GUARD]
+            self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True)
         self.program = Program(words)
-        self._guard.hold(self.program.pid)
+        self._tell_guard(f"{self.program.pid}\n")
         return self.program
 
     def end(self) -> None:
         if self.program is not None:
             self.program.end()
             self.program = None
-            if self._guard:
-                self._guard.hold(None)
+            self._tell_guard("\n")
+
+    def _tell_guard(self, group: str) -> None:
+        """A line with the process group to end with us; an empty one: none."""
+        assert self._guard
+        assert self._guard.stdin
+        with suppress(BrokenPipeError):
+            self._guard.stdin.write(group.encode())
+            self._guard.stdin.flush()
 
     def close(self) -> None:
         self.end()
         if self._guard:
-            self._guard.close()
+            self._guard.communicate()
 
 
 def _goes_on(act: Callable[[], bool]) -> bool:

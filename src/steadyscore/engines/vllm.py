@@ -87,6 +87,12 @@ class Vllm(Backend):
     def identity(self) -> JsonObject:
         return self._identity
 
+    def _generate(self, rows: Sequence[Ids], sampling: Sequence[JsonObject]) -> list[Any]:
+        from vllm import SamplingParams
+
+        each = [SamplingParams(temperature=0, **asked) for asked in sampling]
+        return list(self.llm.generate(_inputs(rows), each, lora_request=self._lora, use_tqdm=False))
+
 
 class VllmEngine(Vllm, Engine):
     """Its grades, read by one route."""
@@ -109,18 +115,37 @@ class VllmEngine(Vllm, Engine):
             self.trained_settings = card.settings
 
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
+        read = {"classifier": self._classify, "token-ids": self._score_token_ids, "top-k": self._rank_tokens}[self._route]
         try:
-            return READ[self._route](self.llm, prompts, self._lora)
+            return read(prompts)
         except Malformed as odd:  # asking again would give the same
             raise Unusable(f"{self.name}: {odd}") from odd
 
+    def _classify(self, prompts: Sequence[Prompt]) -> list[SlotLogits]:
+        inputs = _inputs([prompt.ids for prompt in prompts])
+        outputs = self.llm.encode(inputs, pooling_task="token_classify", lora_request=self._lora, use_tqdm=False)
+        return [_four_way(prompt, output.outputs.data) for prompt, output in zip(prompts, outputs, strict=True)]
 
-# -- routes
+    def _score_token_ids(self, prompts: Sequence[Prompt]) -> list[SlotLogits]:
+        outputs = self._write_one(prompts, [token_id_rows(prompt) for prompt in prompts])
+        slots = [output.prompt_token_id_logprobs for output in outputs]
+        if any(rows is None for rows in slots):  # a cached prefix passed the first slot
+            raise ModelError("vLLM gave no log-probabilities of the grade tokens. Use vllm: or vllm+top-k:.")
+        return [slot_rows(prompt, np.asarray(rows)) for prompt, rows in zip(prompts, slots, strict=True)]
 
+    def _rank_tokens(self, prompts: Sequence[Prompt]) -> list[SlotLogits]:
+        outputs = self._write_one(prompts, [{"prompt_logprobs": TOP} for _ in prompts])
+        # Row i speaks of token i as its predecessor predicts it.
+        rows = [
+            [output.prompt_logprobs[slot + 1] for slot in prompt.slots] for prompt, output in zip(prompts, outputs, strict=True)
+        ]
+        logprobs = [[{token: entry.logprob for token, entry in row.items()} for row in window] for window in rows]
+        return [slots_from_top_k(window, prompt) for prompt, window in zip(prompts, logprobs, strict=True)]
 
-def _classify(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLogits]:
-    outputs = llm.encode(_inputs(prompts), pooling_task="token_classify", lora_request=lora, use_tqdm=False)
-    return [_four_way(prompt, output.outputs.data) for prompt, output in zip(prompts, outputs, strict=True)]
+    def _write_one(self, prompts: Sequence[Prompt], sampling: Sequence[JsonObject]) -> list[Any]:
+        """What is told of the prompts, where one token is written that nobody reads."""
+        each = [{"max_tokens": 1, "detokenize": False, **asked} for asked in sampling]
+        return self._generate([prompt.ids for prompt in prompts], each)
 
 
 def _four_way(prompt: Prompt, rows: Any) -> SlotLogits:
@@ -131,38 +156,8 @@ def _four_way(prompt: Prompt, rows: Any) -> SlotLogits:
     return slot_probabilities(rows[list(prompt.slots)])
 
 
-def _score_token_ids(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLogits]:
-    outputs = _generate(llm, prompts, lora, [token_id_rows(prompt) for prompt in prompts])
-    slots = [output.prompt_token_id_logprobs for output in outputs]
-    if any(rows is None for rows in slots):  # a cached prefix passed the first slot
-        raise ModelError("vLLM gave no log-probabilities of the grade tokens. Use vllm: or vllm+top-k:.")
-    return [slot_rows(prompt, np.asarray(rows)) for prompt, rows in zip(prompts, slots, strict=True)]
-
-
-def _rank_tokens(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLogits]:
-    outputs = _generate(llm, prompts, lora, [{"prompt_logprobs": TOP} for _ in prompts])
-    # Row i speaks of token i as its predecessor predicts it.
-    rows = [[output.prompt_logprobs[slot + 1] for slot in prompt.slots] for prompt, output in zip(prompts, outputs, strict=True)]
-    logprobs = [[{token: entry.logprob for token, entry in row.items()} for row in window] for window in rows]
-    return [slots_from_top_k(window, prompt) for prompt, window in zip(prompts, logprobs, strict=True)]
-
-
-READ: dict[str, Callable[[Any, Sequence[Prompt], Any], list[SlotLogits]]] = {
-    "classifier": _classify,
-    "token-ids": _score_token_ids,
-    "top-k": _rank_tokens,
-}
-
-
-def _generate(llm: Any, prompts: Sequence[Prompt], lora: Any, extra: list[JsonObject]) -> list[Any]:
-    from vllm import SamplingParams
-
-    sampling = [SamplingParams(temperature=0, max_tokens=1, detokenize=False, **what) for what in extra]
-    return list(llm.generate(_inputs(prompts), sampling, lora_request=lora, use_tqdm=False))
-
-
-def _inputs(prompts: Sequence[Prompt]) -> list[dict[str, object]]:
-    return [{"prompt_token_ids": list(prompt.ids)} for prompt in prompts]
+def _inputs(rows: Sequence[Ids]) -> list[dict[str, object]]:
+    return [{"prompt_token_ids": list(ids)} for ids in rows]
 
 
 def _best_route(llm: Any) -> str:
@@ -195,20 +190,16 @@ class VllmReader(Vllm, Generator):
 
     def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
         """Greedy continuations, until the model ends its turn."""
-        return [output.outputs[0].text for output in self._run(prompts, max_tokens=most_tokens)]
+        outputs = self._generate(prompts, [{"max_tokens": most_tokens}] * len(prompts))
+        return [output.outputs[0].text for output in outputs]
 
     def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
         """(P, L) from the log-probabilities that vLLM gives of a prompt's own tokens."""
-        outputs = self._run([[*ids, *label] for ids in prompts for label in labels], max_tokens=1, prompt_logprobs=0)
+        rows = [[*ids, *label] for ids in prompts for label in labels]
+        outputs = self._generate(rows, [{"max_tokens": 1, "prompt_logprobs": 0}] * len(rows))
         tails = zip((output.prompt_logprobs for output in outputs), [*labels] * len(prompts), strict=True)
         sums = [sum(rows[i - len(label)][token].logprob for i, token in enumerate(label)) for rows, label in tails]
         return np.array(sums).reshape(len(prompts), len(labels))
-
-    def _run(self, prompts: Sequence[Ids], **sampling: Any) -> list[Any]:
-        from vllm import SamplingParams
-
-        inputs = [{"prompt_token_ids": list(ids)} for ids in prompts]
-        return list(self.llm.generate(inputs, SamplingParams(temperature=0, **sampling), lora_request=self._lora, use_tqdm=False))
 
 
 # -- loading

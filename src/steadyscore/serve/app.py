@@ -127,7 +127,7 @@ async def refuse_http(request: Request, error: Exception) -> JSONResponse:
     sentence = NOT_JSON if error.status_code == 400 else str(error.detail)
     if error.status_code in (404, 405) and sentence in ("Not Found", "Method Not Allowed"):
         sentence = "this server has no such route, or not for this method. GET /openapi.json lists the routes."
-    return problem(request, error.status_code, sentence, headers=error.headers)
+    return problem(request, error.status_code, sentence, getattr(error, "reason", "input"), error.headers)
 
 
 async def refuse_body(request: Request, error: Exception) -> JSONResponse:

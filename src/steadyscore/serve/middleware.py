@@ -12,8 +12,6 @@ import re
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -45,12 +43,12 @@ LAST_ANSWER = {"Connection": "close"}
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class Refusal(NamedTuple):
-    status: int
-    sentence: str
-    reason: str
-    """As the metrics count it."""
-    headers: Mapping[str, str] = MappingProxyType({})
+class Refusal(HTTPException):
+    """A request that no route will see the whole of; `reason` is what the metrics count it as."""
+
+    def __init__(self, status: int, sentence: str, reason: str, headers: Mapping[str, str] | None = None):
+        super().__init__(status, sentence, headers)
+        self.reason = reason
 
 
 def request_id_of(headers: Headers) -> str:
@@ -101,8 +99,8 @@ class RequestMiddleware:
         try:
             if refusal := self._find_refusal(scope["path"], scope["headers"]):
                 self.metrics.refused.labels(refusal.reason).inc()
-                problem = JSONResponse({"message": refusal.sentence}, refusal.status)
-                problem.headers.update(refusal.headers)
+                problem = JSONResponse({"message": refusal.detail}, refusal.status_code)
+                problem.headers.update(refusal.headers or {})
                 await problem(scope, receive, answer)
             else:
                 await self.app(scope, self._limit_body(receive), answer)
@@ -157,14 +155,12 @@ class RequestMiddleware:
                 async with asyncio.timeout_at(deadline if more else None):
                     message = await receive()
             except TimeoutError:
-                self.metrics.refused.labels("body").inc()
                 sentence = f"the body did not arrive within {limits.body_seconds:g} s."
-                raise HTTPException(408, sentence, LAST_ANSWER) from None
+                raise Refusal(408, sentence, "body", LAST_ANSWER) from None
             more = message.get("more_body", False)
             total += len(message.get("body", b""))
             if total > limits.body_bytes:
-                self.metrics.refused.labels("size").inc()
-                raise HTTPException(413, self._too_large(), LAST_ANSWER)
+                raise Refusal(413, self._too_large(), "size", LAST_ANSWER)
             return message
 
         return receive_limited

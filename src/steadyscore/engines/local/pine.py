@@ -13,7 +13,7 @@ What does not: here markers and the answer skeleton follow the slots, so scores 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ...errors import InputError, ModelError
+from ...terms import Prompt
 from ...window.encoding import Encoder
 from ...window.prompt import Piece, PromptText
 from ...window.readout import SlotLogits
@@ -77,44 +78,37 @@ class PineEngine(Grader):
         return [self._read(prompt) for prompt in prompts]
 
     def _read(self, prompt: PromptText) -> SlotLogits:
-        ids, layout, slots, grade_tokens = encode(self.engine.encoder, prompt)
-        if len(ids) > self.context:
+        read, layout = encode(self.engine.encoder, prompt)
+        if len(read) > self.context:
             raise InputError(
-                f"a window of {len(prompt.markers)} candidates needs {len(ids):,} tokens, the model takes {self.context:,}. "
+                f"a window of {len(prompt.markers)} candidates needs {len(read):,} tokens, the model takes {self.context:,}. "
                 "Lower --width or --chars."
             )
         with arithmetic(self.engine.model):
-            states = order_free_states(self.engine.model, ids, layout)[slots]
-        logits = self.engine.project(states, torch.tensor(grade_tokens, device=states.device))
+            states = order_free_states(self.engine.model, read.ids, layout)[list(read.slots)]
+        logits = self.engine.project(states, torch.tensor(read.grade_tokens, device=states.device))
         return SlotLogits(logits.cpu().numpy())
 
 
 # -- text to segments
 
 
-def segments(prompt: PromptText) -> tuple[list[Piece], list[list[Piece]], list[Piece]]:
-    """The user turn as prefix, documents and suffix. Each document carries its own marker and line breaks, none a header."""
-    count, body = len(prompt.markers), list(prompt.body)
-    if body[0].text.endswith(f"[{prompt.markers[0]}]"):  # printed layout: the header stands before the first marker
-        cut = body[0].text.rindex("\n[")
-        header, first = body[0].text[:cut], body[0].text[cut:]
-        body = [Piece(header, True), Piece(first, True), *body[1:]]
-    documents = [body[1 + 2 * i : 3 + 2 * i] for i in range(count)]
-    return [*prompt.prefix, body[0]], documents, body[1 + 2 * count :]
+def with_documents(prompt: PromptText) -> PromptText:
+    """The same text; its body is a header, two pieces for each document, which carries its own marker, and a suffix."""
+    lead, *rest = prompt.body
+    if not lead.text.endswith(f"[{prompt.markers[0]}]"):
+        return prompt
+    cut = lead.text.rindex("\n[")  # printed layout: the header stands before the first marker
+    return replace(prompt, body=(Piece(lead.text[:cut], True), Piece(lead.text[cut:], True), *rest))
 
 
-def encode(encoder: Encoder, prompt: PromptText) -> tuple[list[int], Layout, list[int], tuple[int, ...]]:
-    """Token ids of a window, its layout, its slots and the grade tokens."""
-    before, after = encoder.template(prompt.system)
-    prefix, documents, suffix = segments(prompt)
-    head = [*encoder.fixed(before), *encoder.pieces(tuple(prefix))]
-    bodies = [encoder.pieces(tuple(document)) for document in documents]
-    tail = [*encoder.pieces(tuple(suffix)), *encoder.fixed(after)]
-    skeleton, slots, grade_tokens = encoder.skeleton(prompt.markers, prompt.placeholder)
-    layout = Layout(len(head), tuple(map(len, bodies)))
-    start = layout.suffix + len(tail)
-    ids = [*head, *(token for body in bodies for token in body), *tail, *skeleton]
-    return ids, layout, [start + slot for slot in slots], grade_tokens
+def encode(encoder: Encoder, prompt: PromptText) -> tuple[Prompt, Layout]:
+    """Token ids of a window, and its layout."""
+    text = with_documents(prompt)
+    read = encoder.prompt(text)
+    header, *lengths = (len(encoder.pieces((piece,))) for piece in text.body[: 1 + 2 * len(text.markers)])
+    documents = tuple(marker + words for marker, words in zip(lengths[::2], lengths[1::2], strict=True))
+    return read, Layout(len(read.prefix) + header, documents)
 
 
 # -- attention
