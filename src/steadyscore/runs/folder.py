@@ -54,7 +54,7 @@ from .layout import (
     score_schema,
 )
 from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, is_compacted, list_parts, merged_note, read_part
-from .records import EarlyStop, LaterStart, PartNote, RunRecord, Session, SessionNote, SetAside, Start, to_json
+from .records import EarlyStop, PartNote, RunRecord, Session, SessionNote, SetAside, Start, to_json
 from .requests import asked_digest, asked_of, read_run_record
 from .stored import StoredRun, wanted_of
 from .table import Scored, check_file, from_table, to_table
@@ -82,7 +82,7 @@ class Run(StoredRun):
         """What is being scored costs; its note, without that."""
         self._session_note: SessionNote | None = None
         self._buffer: list[pa.Table] = []
-        self._noted_costs: dict[str, float] = {}
+        self._noted_costs: dict[str, float] | None = {}
         self._flushed = time.monotonic()
         self.pause = HELD_FOR_A_STORE if isinstance(folder, StorePath) else HELD_HERE
         """Seconds of work after which it is written."""
@@ -224,20 +224,16 @@ class Run(StoredRun):
                     continue
 
     def begin_session(self, start: Start) -> Session:
-        """What this session costs, for the caller to add up; every part that is written says it."""
-        number, id = self._next_session(), uuid.uuid4().hex[:15]
-        self._session, self._noted_costs = Session(), {}
+        """What this session costs, for the caller to add up; every part that is written says it.
+
+        A change of the scorer that was let pass is written by the next `flush`, also where nothing was left to score.
+        """
+        notes = self._ledger.notes if self._ledger is not None else [note for _, note in self.parts.notes()]
+        number = 1 + max((session["number"] for session in merged_note(notes).get("sessions", [])), default=0)
+        id = uuid.uuid4().hex[:15]
+        self._session, self._noted_costs = Session(), None if start.changed else {}
         self._session_note = SessionNote(id=id, number=number, time=_now(), puts=0, scored_by=to_json(start))
         return self._session
-
-    def note_start(self, start: Start) -> None:
-        """Keep a start at which nothing was left to score, and a change of the scorer was let pass."""
-        self.update_record(start=LaterStart(scored_by=to_json(start), after=self._next_session(), time=_now()))
-
-    def _next_session(self) -> int:
-        """One more than the number of any session before."""
-        notes = self._ledger.notes if self._ledger is not None else [note for _, note in self.parts.notes()]
-        return 1 + max((session["number"] for session in merged_note(notes).get("sessions", [])), default=0)
 
     def append(self, scored: Scored) -> None:
         """Keep a query, written out as a part once a second's work is held: a kill loses less, and files stay few.

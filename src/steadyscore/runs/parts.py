@@ -286,9 +286,9 @@ def merged_note(notes: Iterable[PartNote]) -> PartNote:
             if known is None or session["puts"] > known["puts"]:
                 sessions[session["id"]] = session
         cuts |= note.get("shrunk", {})
-    return PartNote(sessions=sorted(sessions.values(), key=session_order), shrunk=cuts)
+    return PartNote(sessions=sorted(sessions.values(), key=_session_order), shrunk=cuts)
 
 
-def session_order(session: SessionNote) -> tuple[int, bool, str]:
+def _session_order(session: SessionNote) -> tuple[int, bool, str]:
     """Of sessions that began at once, one whose scorer had changed comes after the others."""
     return session["number"], "changed" in session["scored_by"], session["id"]

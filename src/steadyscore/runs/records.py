@@ -371,15 +371,6 @@ class PartNote(TypedDict, total=False):
     """Of other tables: rows of a later part count instead of equal keys before."""
 
 
-class LaterStart(TypedDict):
-    """A start after a change of the scorer that the user let pass, where nothing was left to score."""
-
-    scored_by: JsonObject
-    after: int
-    """The number of the session that it would have been."""
-    time: str
-
-
 class Request(TypedDict, total=False):
     """What one command asked of a run, and how its table was read: the newest counts."""
 
@@ -394,6 +385,5 @@ class Request(TypedDict, total=False):
     """Rows of the tables beside the scores; fewer are damage."""
     accepted: list[str]
     """Changes of the scorer that the user let pass."""
-    start: LaterStart
     set_aside: list[dict[str, str]]
     """`SetAside`s."""

@@ -51,7 +51,7 @@ class Requests:
         """Write one more request, the newest with these keys, if they change it; gives whether there are other requests now."""
         is_changed = False
         while True:
-            kept = {key: value for key, value in self.newest.items() if key in Request.__annotations__ and key != "start"}
+            kept = {key: value for key, value in self.newest.items() if key in Request.__annotations__}
             changed = {**kept, **about}
             if changed == {"files": {}, **kept}:
                 return is_changed

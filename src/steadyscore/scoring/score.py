@@ -137,7 +137,8 @@ def score_collection(
             with keep_answers(run, scorer.backend, canary):
                 _score_missing(run, scorer, source, config, progress, session, spent, may_fail)
         elif start.changed:
-            run.note_start(start)
+            run.begin_session(start)
+            run.flush()
         return run
 
 
