@@ -279,9 +279,7 @@ def score_queries(
         session.spent = {what: charged.get(what, 0) + spent.get(what, 0) for what in (charged | spent)}
 
     def keep(instance: Instance, scored: Presented) -> None:
-        session.add_windows(scored.cost.windows, scored.cost.tokens, scored.cost.shrunk)
-        if scored.cost.shuffled is not None:
-            session.add_shuffled(scored.cost.shuffled)
+        session.add(scored.cost)
         account()
         append(scored)
 
