@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from ..errors import DamagedFile, InputError, UnusableScorer
-from ..machine.contents import record_state
+from ..machine.contents import check_parquet, record_state
 from ..machine.disk import (
     explaining_os_errors,
     is_there,
@@ -57,7 +57,7 @@ from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, is_compacted, list_pa
 from .records import EarlyStop, PartNote, RunRecord, Session, SessionNote, SetAside, Start, to_json
 from .requests import asked_digest, asked_of, read_run_record
 from .stored import StoredRun, wanted_of
-from .table import Scored, check_file, from_table, to_table
+from .table import Scored, from_table, to_table
 from .tables import table_of, write_beside, write_list
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Run(StoredRun):
 
     def _pin(self, fingerprint: JsonObject) -> None:
         """Have the run be about what a command asks for, if that is what was asked before or adds to it."""
-        self._requests.check(self.folder, fingerprint)
+        self._requests.check(fingerprint)
         self._asked, self._record = asked_of(fingerprint), None
 
     def ask(self, fingerprint: JsonObject, command: list[str]) -> None:
@@ -352,13 +352,13 @@ class Run(StoredRun):
         if not self.is_complete:
             return
         try:
-            told = read_json(self.folder / STATUS_FILE)
-            states = {record_state(told), *(check_file(self.folder / name) for name in TABLES)}
-            now = self.record.to_json()
-            is_own = all(told.get(key) == now.get(key) for key in ("fingerprint", "coverage"))
+            for name in TABLES:
+                check_parquet(self.folder / name)
+            told, now = read_json(self.folder / STATUS_FILE), self.record.to_json()
+            is_own = record_state(told) != "damaged" and all(told.get(key) == now.get(key) for key in ("fingerprint", "coverage"))
         except (FileNotFoundError, DamagedFile):
-            states, is_own = set(), False
-        if not is_own or "damaged" in states:
+            is_own = False
+        if not is_own:
             self._write_views()
         if not all(map(is_compacted, self.parts.files())):
             self._compact()
