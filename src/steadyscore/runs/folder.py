@@ -86,6 +86,10 @@ class Run(StoredRun):
         self._flushed = time.monotonic()
         self.pause = HELD_FOR_A_STORE if isinstance(folder, StorePath) else HELD_HERE
         """Seconds of work after which it is written."""
+        self.group = ""
+        """The stretch of a collection that a worker scores, of which it writes one part; empty: parts are of this session."""
+        self.written: list[str] = []
+        """The parts that were written here, by their names."""
 
     # -- creating and resuming
 
@@ -196,9 +200,9 @@ class Run(StoredRun):
 
     # -- scoring
 
-    def some_queries(self, count: int, besides: Sequence[str] = ()) -> list[Scored]:
-        """Queries of which scores are on disk, of several parts where there are several; none of the parts named `besides`."""
-        files = [file for file in self.parts.files() if file.name not in besides]
+    def some_queries(self, count: int) -> list[Scored]:
+        """Queries of which scores are on disk, of several parts where there are several; none of those that were written here."""
+        files = [file for file in self.parts.files() if file.name not in self.written]
         of_each = -(-count // max(len(files), 1))
         queries: list[Scored] = []
         for file in files:
@@ -238,22 +242,18 @@ class Run(StoredRun):
     def append(self, scored: Scored) -> None:
         """Keep a query, written out as a part once a second's work is held: a kill loses less, and files stay few.
 
-        A query that took longer is written by itself.
+        A query that took longer is written by itself. Those of a worker's stretch are kept until the next `flush`.
         """
-        self.hold(scored)
+        self._buffer.append(to_table(scored))
         held = time.monotonic() - self._flushed
-        if held >= self.pause or sum(t.num_rows for t in self._buffer) >= HELD_ROWS:
+        if not self.group and (held >= self.pause or sum(t.num_rows for t in self._buffer) >= HELD_ROWS):
             self.flush()
 
-    def hold(self, scored: Scored) -> None:
-        """Keep a query until the next `flush`."""
-        self._buffer.append(to_table(scored))
-
-    def flush(self, group: str = "") -> Place | None:
-        """Write what is held, and what it cost, as a part of a stretch or of this session; gives the part."""
+    def flush(self) -> None:
+        """Write what is held, and what it cost, as a part."""
         import pyarrow as pa
 
-        session, own, file = self._session, self._session_note, None
+        session, own = self._session, self._session_note
         costs = _costs(session)
         if self._buffer or costs != self._noted_costs:
             rows = pa.concat_tables(self._buffer) if self._buffer else score_schema().empty_table()
@@ -263,15 +263,15 @@ class Run(StoredRun):
                 note["sessions"] = [cast("SessionNote", {**session.costs(), **own})]
                 note["shrunk"] = {f"{own['id']}-{own['puts']:06d}": to_json(session.shrunk)} if session.shrunk else {}
             with explaining_os_errors(self.folder):
-                file = self.parts.put(group or f"s{'' if own is None else own['id']}", rows, note)
+                file = self.parts.put(self.group or f"s{'' if own is None else own['id']}", rows, note)
             # Only now: a stop that came in the writing writes the same rows again, and they count once.
             self._buffer, self._record, self._noted_costs = [], None, costs
+            self.written.append(file.name)
             if session is not None:
                 self._session_note, session.shrunk = own, []
             if self._ledger is not None:
                 self._ledger.add(file, rows, note)
         self._flushed = time.monotonic()
-        return file
 
     def finish(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ class WindowReading(NamedTuple):
 class Presented(Scored):
     """A query that was scored now, and what that took."""
 
-    cost: Cost = Cost()
+    cost: Cost = field(default_factory=Cost)
 
 
 class Readings(NamedTuple):
