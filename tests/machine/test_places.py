@@ -9,7 +9,7 @@ import pytest
 
 from steadyscore.errors import InputError, MissingExtra, StorageError
 from steadyscore.machine import places
-from steadyscore.machine.contents import parquet_state
+from steadyscore.machine.contents import check_parquet
 from steadyscore.machine.disk import (
     is_there,
     list_files,
@@ -172,7 +172,7 @@ def test_records_and_tables_are_in_the_store_when_they_are_written(address):
     write_parquet(folder / "t.parquet", pa.table({"a": [1, 2]}))
     assert json.loads(content(f"{address}/run.json"))["x"] == 1
     assert read_json(folder / "run.json")["x"] == 1
-    assert parquet_state(folder / "t.parquet") == "OK"
+    assert check_parquet(folder / "t.parquet") == "OK"
     assert len(sha256(folder / "t.parquet")) == 64
     assert is_there(folder / "run.json")
     assert not is_there(folder / "other.json")

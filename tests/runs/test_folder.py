@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import math
 import os
 import shutil
 import signal
@@ -174,7 +175,8 @@ def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_f
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", stop)
-            run.hold(whole.read_queries()[0])
+            run.pause = math.inf
+            run.append(whole.read_queries()[0])
             with pytest.raises(KeyboardInterrupt):
                 run.flush()
         run.flush()

@@ -16,10 +16,9 @@ from steadyscore.errors import InputError, RunMismatch
 from steadyscore.runs import folder as run_folder
 from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import output_schema
-from steadyscore.runs.records import Fingerprint, ShrunkWindow
+from steadyscore.runs.records import Cost, Fingerprint, ShrunkWindow
 from steadyscore.runs.requests import is_growth
 from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
-from steadyscore.scoring.presented import Cost
 from steadyscore.scoring.score import check_query_ids, missing_numbers, score_collection
 from tests.helpers.pools import some_instances, write_collection
 

@@ -214,6 +214,11 @@ def test_all_mistakes_are_told_at_once(tmp_path):
         ),
         ("s.csv", HEAD + "q,0,a,1\nq,0,b\n", r"s\.csv:3: the line has 3 fields, the header has 4"),
         (
+            "s.csv",
+            HEAD.replace("score", "score,note") + 'q,0,a,1,"so\nq,1,a,1,\n',
+            r"s\.csv:2: a cell begins with a quote that is never closed",
+        ),
+        (
             "s.jsonl",
             ROW + "\n{not json\n[]\n",
             r"(?s)s\.jsonl:3: not JSON at column 2: .*s\.jsonl:4: the line is not a JSON object",

@@ -10,9 +10,8 @@ from steadyscore.engines import Engine
 from steadyscore.errors import ModelError
 from steadyscore.runs import folder as run_folder
 from steadyscore.runs.folder import Run
-from steadyscore.runs.records import ShrunkWindow
+from steadyscore.runs.records import Cost, ShrunkWindow
 from steadyscore.scoring.config import AuditConfig, Cut, open_scorer, refuse_mismatch
-from steadyscore.scoring.presented import Cost
 from steadyscore.scoring.score import count_shown, cut_instances, draw_orders, score_collection
 from steadyscore.scoring.scorer import Scorer, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING

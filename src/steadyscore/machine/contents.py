@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
-from ..errors import InputError
+from ..errors import DamagedFile, InputError
 from .places import Place, open_whole
 
 if TYPE_CHECKING:
@@ -64,16 +64,22 @@ def seal_parquet(stream: IO[bytes]) -> None:
     stream.seek(0, 2)
 
 
-def parquet_state(file: Place) -> State:
-    """Whether a Parquet file is what was written. One that does not end as Parquet does is damaged, whoever wrote it."""
-    with open_whole(file) as stream:
-        try:
-            seal = _find_seal(stream)
-        except ValueError:
-            return "damaged"
-        if seal is None:
-            return "not checksummed"
-        return "OK" if _digest_without(stream, seal[0]) == seal[1] else "damaged"
+def check_parquet(file: Place, remedy: str = "") -> State:
+    """Refuse a Parquet file that is missing or is not what was written; one that does not end as Parquet does is damaged, whoever
+    wrote it."""
+    try:
+        with open_whole(file) as stream:
+            if (seal := _find_seal(stream)) is None:
+                return "not checksummed"
+            if _digest_without(stream, seal[0]) == seal[1]:
+                return "OK"
+    except FileNotFoundError:
+        raise DamagedFile(file, "is missing", remedy) from None
+    except OSError as refusal:
+        raise DamagedFile(file, f"cannot be read ({refusal.strerror or refusal})", remedy) from refusal
+    except ValueError:
+        pass
+    raise DamagedFile(file, "is damaged: it is not what was written", remedy)
 
 
 def _find_seal(stream: IO[bytes]) -> tuple[int, bytes] | None:

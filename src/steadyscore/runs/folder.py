@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from ..errors import DamagedFile, InputError, UnusableScorer
-from ..machine.contents import record_state
+from ..machine.contents import check_parquet, record_state
 from ..machine.disk import (
     explaining_os_errors,
     is_there,
@@ -54,10 +54,10 @@ from .layout import (
     score_schema,
 )
 from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, is_compacted, list_parts, merged_note, read_part
-from .records import EarlyStop, LaterStart, PartNote, RunRecord, Session, SessionNote, SetAside, Start, to_json
+from .records import EarlyStop, PartNote, RunRecord, Session, SessionNote, SetAside, Start, to_json
 from .requests import asked_digest, asked_of, read_run_record
 from .stored import StoredRun, wanted_of
-from .table import Scored, check_file, from_table, to_table
+from .table import Scored, from_table, to_table
 from .tables import table_of, write_beside, write_list
 
 if TYPE_CHECKING:
@@ -82,10 +82,14 @@ class Run(StoredRun):
         """What is being scored costs; its note, without that."""
         self._session_note: SessionNote | None = None
         self._buffer: list[pa.Table] = []
-        self._noted_costs: dict[str, float] = {}
+        self._noted_costs: dict[str, float] | None = {}
         self._flushed = time.monotonic()
         self.pause = HELD_FOR_A_STORE if isinstance(folder, StorePath) else HELD_HERE
         """Seconds of work after which it is written."""
+        self.group = ""
+        """The stretch of a collection that a worker scores, of which it writes one part; empty: parts are of this session."""
+        self.written: list[str] = []
+        """The parts that were written here, by their names."""
 
     # -- creating and resuming
 
@@ -147,7 +151,7 @@ class Run(StoredRun):
 
     def _pin(self, fingerprint: JsonObject) -> None:
         """Have the run be about what a command asks for, if that is what was asked before or adds to it."""
-        self._requests.check(self.folder, fingerprint)
+        self._requests.check(fingerprint)
         self._asked, self._record = asked_of(fingerprint), None
 
     def ask(self, fingerprint: JsonObject, command: list[str]) -> None:
@@ -196,9 +200,9 @@ class Run(StoredRun):
 
     # -- scoring
 
-    def some_queries(self, count: int, besides: Sequence[str] = ()) -> list[Scored]:
-        """Queries of which scores are on disk, of several parts where there are several; none of the parts named `besides`."""
-        files = [file for file in self.parts.files() if file.name not in besides]
+    def some_queries(self, count: int) -> list[Scored]:
+        """Queries of which scores are on disk, of several parts where there are several; none of those that were written here."""
+        files = [file for file in self.parts.files() if file.name not in self.written]
         of_each = -(-count // max(len(files), 1))
         queries: list[Scored] = []
         for file in files:
@@ -224,40 +228,32 @@ class Run(StoredRun):
                     continue
 
     def begin_session(self, start: Start) -> Session:
-        """What this session costs, for the caller to add up; every part that is written says it."""
-        number, id = self._next_session(), uuid.uuid4().hex[:15]
-        self._session, self._noted_costs = Session(), {}
+        """What this session costs, for the caller to add up; every part that is written says it.
+
+        A change of the scorer that was let pass is written by the next `flush`, also where nothing was left to score.
+        """
+        notes = self._ledger.notes if self._ledger is not None else [note for _, note in self.parts.notes()]
+        number = 1 + max((session["number"] for session in merged_note(notes).get("sessions", [])), default=0)
+        id = uuid.uuid4().hex[:15]
+        self._session, self._noted_costs = Session(), None if start.changed else {}
         self._session_note = SessionNote(id=id, number=number, time=_now(), puts=0, scored_by=to_json(start))
         return self._session
-
-    def note_start(self, start: Start) -> None:
-        """Keep a start at which nothing was left to score, and a change of the scorer was let pass."""
-        self.update_record(start=LaterStart(scored_by=to_json(start), after=self._next_session(), time=_now()))
-
-    def _next_session(self) -> int:
-        """One more than the number of any session before."""
-        notes = self._ledger.notes if self._ledger is not None else [note for _, note in self.parts.notes()]
-        return 1 + max((session["number"] for session in merged_note(notes).get("sessions", [])), default=0)
 
     def append(self, scored: Scored) -> None:
         """Keep a query, written out as a part once a second's work is held: a kill loses less, and files stay few.
 
-        A query that took longer is written by itself.
+        A query that took longer is written by itself. Those of a worker's stretch are kept until the next `flush`.
         """
-        self.hold(scored)
+        self._buffer.append(to_table(scored))
         held = time.monotonic() - self._flushed
-        if held >= self.pause or sum(t.num_rows for t in self._buffer) >= HELD_ROWS:
+        if not self.group and (held >= self.pause or sum(t.num_rows for t in self._buffer) >= HELD_ROWS):
             self.flush()
 
-    def hold(self, scored: Scored) -> None:
-        """Keep a query until the next `flush`."""
-        self._buffer.append(to_table(scored))
-
-    def flush(self, group: str = "") -> Place | None:
-        """Write what is held, and what it cost, as a part of a stretch or of this session; gives the part."""
+    def flush(self) -> None:
+        """Write what is held, and what it cost, as a part."""
         import pyarrow as pa
 
-        session, own, file = self._session, self._session_note, None
+        session, own = self._session, self._session_note
         costs = _costs(session)
         if self._buffer or costs != self._noted_costs:
             rows = pa.concat_tables(self._buffer) if self._buffer else score_schema().empty_table()
@@ -267,15 +263,15 @@ class Run(StoredRun):
                 note["sessions"] = [cast("SessionNote", {**session.costs(), **own})]
                 note["shrunk"] = {f"{own['id']}-{own['puts']:06d}": to_json(session.shrunk)} if session.shrunk else {}
             with explaining_os_errors(self.folder):
-                file = self.parts.put(group or f"s{'' if own is None else own['id']}", rows, note)
+                file = self.parts.put(self.group or f"s{'' if own is None else own['id']}", rows, note)
             # Only now: a stop that came in the writing writes the same rows again, and they count once.
             self._buffer, self._record, self._noted_costs = [], None, costs
+            self.written.append(file.name)
             if session is not None:
                 self._session_note, session.shrunk = own, []
             if self._ledger is not None:
                 self._ledger.add(file, rows, note)
         self._flushed = time.monotonic()
-        return file
 
     def finish(
         self,
@@ -356,13 +352,13 @@ class Run(StoredRun):
         if not self.is_complete:
             return
         try:
-            told = read_json(self.folder / STATUS_FILE)
-            states = {record_state(told), *(check_file(self.folder / name) for name in TABLES)}
-            now = self.record.to_json()
-            is_own = all(told.get(key) == now.get(key) for key in ("fingerprint", "coverage"))
+            for name in TABLES:
+                check_parquet(self.folder / name)
+            told, now = read_json(self.folder / STATUS_FILE), self.record.to_json()
+            is_own = record_state(told) != "damaged" and all(told.get(key) == now.get(key) for key in ("fingerprint", "coverage"))
         except (FileNotFoundError, DamagedFile):
-            states, is_own = set(), False
-        if not is_own or "damaged" in states:
+            is_own = False
+        if not is_own:
             self._write_views()
         if not all(map(is_compacted, self.parts.files())):
             self._compact()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DamagedFile, SteadyscoreError
-from ..machine.contents import State, record_state
+from ..machine.contents import State, check_parquet, record_state
 from ..machine.disk import is_there, list_files, read_json
 from ..machine.places import Place
 from .folder import Run
@@ -23,7 +23,7 @@ from .layout import (
 )
 from .parts import list_parts, read_part
 from .requests import read_run_record
-from .table import check_file, table_mistakes
+from .table import table_mistakes
 
 ANEW = "Run the command that made it again: it is written anew."
 
@@ -47,7 +47,7 @@ def inspect_run(folder: Place) -> list[Finding]:
     findings += [_inspect(folder, part, _part_state, remedy_for(f"{table}.parquet")) for table, part in list_parts(folder)]
     findings += inspect_results(folder)
     if all(finding.state != "damaged" for finding in findings):
-        findings += [Finding("rows", "damaged", mistake) for mistake in _row_mistakes(folder)] or [_whole_rows(Run.open(folder))]
+        findings += _inspect_rows(folder)
     if isinstance(folder, Path):  # a store has no scratch files
         scratch = sorted(str(file.relative_to(folder)) for file in folder.glob("**/.*.tmp*"))
         findings += [Finding(name, "OK", "left by a process that was killed; nothing reads it") for name in scratch]
@@ -59,7 +59,8 @@ def inspect_results(folder: Place) -> list[Finding]:
     """Tables and records that a command made from parts: each is made anew by the next one."""
     tables = [file for file in list_files(folder) if file.parent == folder and file.suffix == ".parquet"]
     records = [file for name in (STATUS_FILE, SUMMARY_FILE, DERIVED_FILE) if is_there(file := folder / name)]
-    return [*(_inspect(folder, file, check_file) for file in tables), *(_inspect(folder, file, _json_state) for file in records)]
+    findings = [_inspect(folder, file, check_parquet) for file in tables]
+    return findings + [_inspect(folder, file, _json_state) for file in records]
 
 
 def _inspect(folder: Place, file: Place, state_of: Callable[[Place], State], remedy: str = ANEW) -> Finding:
@@ -81,23 +82,19 @@ def _part_state(file: Place) -> State:
     return "OK"
 
 
-def _whole_rows(run: Run) -> Finding:
-    """Rows without a mistake, of all queries or of those that were scored so far."""
-    if run.is_complete:
-        return Finding("rows", "OK")
-    words = f"the run is not complete: {len(run.scored_ids())} queries have scores"
-    return Finding("rows", "OK", words, "Run the command that made it again: it resumes where it stopped.")
-
-
-def _row_mistakes(folder: Place) -> Sequence[str]:
-    """Where the rows of a run that was complete are not what was asked for."""
+def _inspect_rows(folder: Place) -> list[Finding]:
+    """Whether the rows of a run are what was asked for: of all queries, or of those that were scored so far."""
     try:
         run = Run.open(folder)
         for name in run.record.files or []:
             run.read(name)
         if run.is_complete:
-            return table_mistakes(run.read(SCORES_FILE))
-        was_complete = is_there(file := run.folder / STATUS_FILE) and read_json(file).get("status") == "complete"
-        return ["the run was complete, and rows of it are missing"] if was_complete else []
+            mistakes = table_mistakes(run.read(SCORES_FILE))
+        elif is_there(file := run.folder / STATUS_FILE) and read_json(file).get("status") == "complete":
+            mistakes = ["the run was complete, and rows of it are missing"]
+        else:
+            words = f"the run is not complete: {len(run.scored_ids())} queries have scores"
+            return [Finding("rows", "OK", words, "Run the command that made it again: it resumes where it stopped.")]
     except SteadyscoreError as refusal:
-        return [str(refusal)]
+        mistakes = [str(refusal)]
+    return [Finding("rows", "damaged", mistake) for mistake in mistakes] or [Finding("rows", "OK")]

@@ -249,14 +249,8 @@ class Ledger:
                 spans = join_spans(span for query_id in queries for span in self.spans(query_id, wanted, is_of))
                 return pa.concat_tables([score_schema().empty_table(), *map(self.rows, spans)]).combine_chunks()
             except FileNotFoundError:
-                self._look_again()
+                vars(self).update(vars(self._parts.ledger()))
         raise DamagedFile(self._parts.folder, f"changed while it was read, {ATTEMPTS} times", "Run the command again.")
-
-    def _look_again(self) -> None:
-        there = self._parts.ledger()
-        self.files, self.notes, self.where, self.doubled = there.files, there.notes, there.where, there.doubled
-        self._pieces, self._numbers, self._number_sets = there._pieces, there._numbers, there._number_sets
-        self._table.cache_clear()
 
     def conflicts(self) -> tuple[int, float, tuple[Place, Place] | None]:
         """How many rows several parts score otherwise, by how much at most, and the two parts that differ most."""
@@ -286,9 +280,9 @@ def merged_note(notes: Iterable[PartNote]) -> PartNote:
             if known is None or session["puts"] > known["puts"]:
                 sessions[session["id"]] = session
         cuts |= note.get("shrunk", {})
-    return PartNote(sessions=sorted(sessions.values(), key=session_order), shrunk=cuts)
+    return PartNote(sessions=sorted(sessions.values(), key=_session_order), shrunk=cuts)
 
 
-def session_order(session: SessionNote) -> tuple[int, bool, str]:
+def _session_order(session: SessionNote) -> tuple[int, bool, str]:
     """Of sessions that began at once, one whose scorer had changed comes after the others."""
     return session["number"], "changed" in session["scored_by"], session["id"]

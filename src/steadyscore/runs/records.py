@@ -6,7 +6,7 @@ that only this package reads, and has the types at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Required, cast
 
@@ -122,6 +122,26 @@ class ShrunkWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What showing some windows took."""
+
+    tokens: int = 0
+    """Of every prompt; of scorers that take text, by its length."""
+    shrunk: tuple[ShrunkWindow, ...] = ()
+    """Windows whose texts were cut to fit."""
+    windows: int = 0
+    """Of a query of a run, as `scoring.score.windows_of` counts them."""
+    skipped: int = 0
+    """Windows that were foreseen and not shown, since their pool was decided."""
+    shuffled: float | None = None
+    """The largest difference of a score in another order and under other ids; None where none was tried."""
+
+    def __add__(self, other: Cost) -> Cost:
+        tokens, windows, skipped = self.tokens + other.tokens, self.windows + other.windows, self.skipped + other.skipped
+        return Cost(tokens, self.shrunk + other.shrunk, windows, skipped)
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredAgain:
     """Stored windows that were scored again before a run went on."""
 
@@ -150,19 +170,17 @@ class Session:
     start: int | None = None
     """Its place among `starts`."""
 
-    def add_windows(self, windows: int, tokens: int, shrunk: Iterable[ShrunkWindow]) -> None:
+    def add(self, cost: Cost) -> None:
         """Count what a query took."""
-        self.windows, self.tokens = (self.windows or 0) + windows, (self.tokens or 0) + tokens
-        self.shrunk = [*self.shrunk, *shrunk]
+        self.windows, self.tokens = (self.windows or 0) + cost.windows, (self.tokens or 0) + cost.tokens
+        self.shrunk = [*self.shrunk, *cost.shrunk]
+        if cost.shuffled is not None:
+            self.shuffled_pools = (self.shuffled_pools or 0) + 1
+            self.shuffled_difference = max(self.shuffled_difference or 0.0, cost.shuffled)
 
     def costs(self) -> dict[str, object]:
         """As the note of a part has it, where cuts go by the part."""
         return cast("dict[str, object]", to_json(replace(self, shrunk=[])))
-
-    def add_shuffled(self, difference: float) -> None:
-        """Count a pool that was shown in another order."""
-        self.shuffled_pools = (self.shuffled_pools or 0) + 1
-        self.shuffled_difference = max(self.shuffled_difference or 0.0, difference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,15 +389,6 @@ class PartNote(TypedDict, total=False):
     """Of other tables: rows of a later part count instead of equal keys before."""
 
 
-class LaterStart(TypedDict):
-    """A start after a change of the scorer that the user let pass, where nothing was left to score."""
-
-    scored_by: JsonObject
-    after: int
-    """The number of the session that it would have been."""
-    time: str
-
-
 class Request(TypedDict, total=False):
     """What one command asked of a run, and how its table was read: the newest counts."""
 
@@ -394,6 +403,5 @@ class Request(TypedDict, total=False):
     """Rows of the tables beside the scores; fewer are damage."""
     accepted: list[str]
     """Changes of the scorer that the user let pass."""
-    start: LaterStart
     set_aside: list[dict[str, str]]
     """`SetAside`s."""

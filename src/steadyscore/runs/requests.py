@@ -42,16 +42,16 @@ class Requests:
         known = [Fingerprint.of(self.fingerprint(request["fingerprint"])) for request in self.all()]
         return any(old == now or is_growth(old, now) for old in known)
 
-    def check(self, folder: Place, fingerprint: JsonObject) -> None:
+    def check(self, fingerprint: JsonObject) -> None:
         """Refuse what is not allowed, with what differs."""
         if not self.allow(fingerprint):
-            check_same_command(folder, self.fingerprint(self.newest["fingerprint"]), fingerprint)
+            check_same_command(self._folder, self.fingerprint(self.newest["fingerprint"]), fingerprint)
 
     def add(self, about: JsonObject) -> bool:
         """Write one more request, the newest with these keys, if they change it; gives whether there are other requests now."""
         is_changed = False
         while True:
-            kept = {key: value for key, value in self.newest.items() if key in Request.__annotations__ and key != "start"}
+            kept = {key: value for key, value in self.newest.items() if key in Request.__annotations__}
             changed = {**kept, **about}
             if changed == {"files": {}, **kept}:
                 return is_changed

@@ -13,12 +13,14 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..collection.files import LONGEST_RECORD, Mistakes, Report, Unreadable, first_mistakes, lines, parse_line
+from ..collection.tables import END
 from ..collection.trec import read_qrels, read_trec_run
 from ..errors import InputError
 from ..machine.contents import expanded_bytes, open_unpacked, text_columns
@@ -113,7 +115,7 @@ def _read_columns(file: Path) -> Rows:
         raise InputError(f"{file} holds bytes that are not UTF-8. Save it as UTF-8.") from refusal
     except (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error) as refusal:
         reason = str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
-        raise InputError(_ragged_lines(file) or f"{file} cannot be read as {kind[1:]}: {reason}") from refusal
+        raise InputError(f"{file} cannot be read as {kind[1:]}: {reason}") from refusal
     rows = Rows(table, str(file), lambda indices: _lines_of(file, indices))
     return check_columns(rows)
 
@@ -153,7 +155,8 @@ def _read_delimited(file: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    header = next((fields for _, fields in _fields_by_line(file, errors="strict")), [])
+    rows = _fields_by_line(file)
+    _, header = next(rows, (0, []))
     if not header:
         raise InputError(f"{file} holds no row.")
     known, size = known_columns(header, file), file.stat().st_size
@@ -161,6 +164,9 @@ def _read_delimited(file: Path) -> pa.Table:
         with open_unpacked(file) as stream:
             size = sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
     refuse_beyond_memory(file, 2 * size, f"{size:,} bytes")
+    counts = ((number, len(fields)) for number, fields in rows if len(fields) != len(header))
+    if odd := Mistakes(f"{file}:{n}: the line has {count} fields, the header has {len(header)}." for n, count in counts):
+        raise InputError(first_mistakes(odd))
     with open_unpacked(file) as stream:
         return pc.read_csv(
             stream,
@@ -217,12 +223,18 @@ def _delimiter(file: Path) -> str:
     return "\t" if suffix(file) == ".tsv" else ","
 
 
-def _fields_by_line(file: Path, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
+def _fields_by_line(file: Path) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of every record of a delimited file, the header first."""
     csv.field_size_limit(LONGEST_RECORD)  # a further column may hold whole documents
-    with open_unpacked(file) as source, io.TextIOWrapper(source, encoding="utf-8-sig", errors=errors, newline="") as stream:
-        reader = csv.reader(_bounded_lines(file, stream), delimiter=_delimiter(file))
-        yield from ((reader.line_num, fields) for fields in reader if fields)
+    with open_unpacked(file) as source, io.TextIOWrapper(source, encoding="utf-8-sig", newline="") as stream:
+        reader = csv.reader(chain(_bounded_lines(file, stream), ["\n", END]), delimiter=_delimiter(file))
+        before = number = 0
+        for fields in filter(None, reader):
+            if fields == [END]:
+                return
+            before, number = number, reader.line_num
+            yield number, fields
+        raise InputError(f"{file}:{before + 1}: a cell begins with a quote that is never closed. Close or double it.")
 
 
 def _bounded_lines(file: Path, stream: IO[str]) -> Iterator[str]:
@@ -230,24 +242,6 @@ def _bounded_lines(file: Path, stream: IO[str]) -> Iterator[str]:
         if len(line) == LONGEST_RECORD:
             raise InputError(f"{file} has a line of more than {LONGEST_RECORD >> 20} MB. Give one row per line.")
         yield line
-
-
-def _ragged_lines(file: Path) -> list[str]:
-    """Lines of a delimited file that have more or fewer fields than its header."""
-    if suffix(file) not in DELIMITED:
-        return []
-    odd = Mistakes()
-    try:
-        rows = _fields_by_line(file)
-        _, header = next(rows, (0, []))
-        odd += (
-            f"{file}:{number}: the line has {len(fields)} fields, the header has {len(header)}."
-            for number, fields in rows
-            if len(fields) != len(header)
-        )
-    except (OSError, EOFError, zlib.error, csv.Error):
-        return []  # damaged as a whole: its reader said how
-    return first_mistakes(odd)
 
 
 def _read_trec_runs(files: Sequence[Path], notes: list[str] | None) -> Rows:

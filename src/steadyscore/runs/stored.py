@@ -27,8 +27,8 @@ from .layout import (
     repair_command,
     score_schema,
 )
-from .parts import Ledger, Parts, Wanted, list_parts, merged_note, session_order
-from .records import Coverage, EarlyStop, PartNote, Request, RunRecord, Session, SessionNote, ShrunkWindow, Start, read_record
+from .parts import Ledger, Parts, Wanted, list_parts, merged_note
+from .records import Coverage, EarlyStop, PartNote, Request, RunRecord, Session, ShrunkWindow, Start, read_record
 from .requests import Requests, asked_digest, asked_of
 from .table import CompactQueries, Scored, from_table
 from .tables import QueryList, read_beside, table_of, whole_lists
@@ -77,12 +77,12 @@ class StoredRun:
 
         requests, newest = self._requests.all(), self._requests.newest
         ledger = self._ledger or self.parts.ledger()
-        starts, sessions = sessions_of(ledger.notes, requests)
+        starts, sessions = sessions_of(ledger.notes)
         lists = whole_lists(self._lists)
         asked = [self._asked] if self._asked is not None else [request["fingerprint"] for request in reversed(requests)]
         whole = next((one for one in asked if (own := lists.get(asked_digest(one))) and _holds(ledger, one, own)), None)
         keys = {**self._requests.first.keys, "status": "scoring"}
-        keys |= {key: value for key, value in newest.items() if key in Request.__annotations__ and key != "start"}
+        keys |= {key: value for key, value in newest.items() if key in Request.__annotations__}
         keys |= {"fingerprint": self._requests.fingerprint(asked[0] if whole is None else whole)}
         record = replace(read_record(keys, str(self.folder), ""), starts=starts, sessions=sessions)
         if whole is None:
@@ -252,7 +252,7 @@ def wanted_of(asked: JsonObject) -> Wanted:
 # -- what it cost
 
 
-def sessions_of(notes: Iterable[PartNote], requests: Sequence[Request]) -> tuple[list[Start], list[Session]]:
+def sessions_of(notes: Iterable[PartNote]) -> tuple[list[Start], list[Session]]:
     """(starts, sessions) of a run: what scored it, each once with its times; and what every session cost."""
     from ..machine.schemas import read_as
 
@@ -260,13 +260,9 @@ def sessions_of(notes: Iterable[PartNote], requests: Sequence[Request]) -> tuple
     cuts: dict[str, list[JsonObject]] = {}
     for name, windows in sorted(merged.get("shrunk", {}).items()):
         cuts.setdefault(name.rpartition("-")[0], []).extend(windows)
-    noted: list[SessionNote] = [
-        *merged.get("sessions", []),
-        *(_accepted(one, n) for n, one in enumerate(requests) if "start" in one),
-    ]
     starts: list[Start] = []
     sessions: list[Session] = []
-    for session in sorted(noted, key=session_order):
+    for session in merged.get("sessions", []):
         by = read_as(Start, session["scored_by"])
         place = next((i for i, start in enumerate(starts) if replace(start, times=()) == by), len(starts))
         if place == len(starts):
@@ -274,12 +270,6 @@ def sessions_of(notes: Iterable[PartNote], requests: Sequence[Request]) -> tuple
         starts[place] = replace(by, times=(*starts[place].times, session["time"]))
         sessions.append(read_as(Session, {**session, "start": place, "shrunk": cuts.get(session["id"], [])}))
     return starts, sessions
-
-
-def _accepted(request: Request, number: int) -> SessionNote:
-    """A start at which a change was let pass and nothing was left to score."""
-    start = request["start"]
-    return SessionNote(id=f"request-{number}", number=start["after"], time=start["time"], scored_by=start["scored_by"])
 
 
 def sum_sessions(

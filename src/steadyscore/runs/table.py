@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from ..errors import DamagedFile
-from ..machine.contents import State, parquet_state
+from ..machine.contents import check_parquet
 from ..machine.names import short_repr
 from ..machine.places import Place, open_whole
 from ..terms import Array, Partition, Ties
@@ -188,25 +188,12 @@ def _open_table(file: Place, remedy: str) -> Iterator[pq.ParquetFile]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    check_file(file, remedy)
+    check_parquet(file, remedy)
     try:
         with open_whole(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as opened:
             yield opened
     except (pa.ArrowException, OSError, ValueError) as damage:  # ValueError: texts that are not UTF-8, numbers out of range
         raise DamagedFile(file, f"is damaged and cannot be read ({str(damage).splitlines()[0]})", remedy) from damage
-
-
-def check_file(file: Place, remedy: str = MAKE_AGAIN) -> State:
-    """Refuse a table that is missing or is not what was written."""
-    try:
-        state = parquet_state(file)
-    except FileNotFoundError:
-        raise DamagedFile(file, "is missing", remedy) from None
-    except OSError as refusal:
-        raise DamagedFile(file, f"cannot be read ({refusal.strerror or refusal})", remedy) from refusal
-    if state == "damaged":
-        raise DamagedFile(file, "is damaged: it is not what was written", remedy)
-    return state
 
 
 def table_mistakes(table: pa.Table) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..machine.disk import write_parquet
@@ -63,8 +63,7 @@ def whole_lists(parts: Parts) -> dict[str, QueryList]:
     for (asked, _, _), group in sorted(groups.items()):
         group.sort(key=lambda part: part[0])
         end = group[-1][2]
-        ends = accumulate(note["rows"] for _, _, note in group)
-        if "total" in end and all(first + note["rows"] == stop for (first, _, note), stop in zip(group, ends, strict=True)):
+        if sum(note["rows"] for _, _, note in group) == end.get("total"):
             whole[asked] = QueryList(parts, [file for _, file, _ in group], end)
     return whole
 

@@ -87,11 +87,7 @@ def presentation_of(address: str, collection: Collection, config: AuditConfig) -
     kind, rest = kind_of(address), parse_address(address).rest
     card = card_of(rest) if kind.takes == "ids" and not kind.is_server else None
     settings = settings_for(config, collection, card.settings if card else {}, is_whole=not kind.has_prompt)
-    if settings.width is not None:
-        return settings, settings.width
-    if settings.prompt == "set":
-        return settings, None
-    return settings, TASKS[collection.task].width if kind.has_prompt else kind.width(rest)
+    return settings, settings.width_or(TASKS[collection.task].width if kind.has_prompt else kind.width(rest))
 
 
 def _is_order_free(address: str, settings: Settings, width: int | None) -> bool:

@@ -24,11 +24,12 @@ from ..measures.retained_sets import share_size
 from ..measures.settling import DecisionRule, PairRule, ThresholdRule, TopKRule, is_decided
 from ..measures.threshold import KEPT
 from ..measures.views import borda, with_scores
+from ..runs.records import Cost
 from ..runs.table import stack_rows
 from ..terms import Array, Candidate, Instance
 from ..window import readout
 from ..window.presentation import permutations
-from .presented import Cost, Presented
+from .presented import Presented
 from .scorer import PoolScorer, Scorer, Settings, WrappedScorer
 from .tournaments import average_tournaments, central_ranking, tournament_passes
 
@@ -212,12 +213,15 @@ def _average(merge: Callable[[Array], Array], keep_grades: bool = False) -> Call
         K = mitigated.number
         inner = np.vstack([derived_orders(instance, order, K) for order in orders])  # (P K, n)
         presented = mitigated.scorer.score_orders(instance, inner, range(len(inner)))
-        served = with_scores(presented, merge(presented.scores.reshape(len(orders), K, -1)))
-        if keep_grades and presented.grades is not None:  # the mean score is the mean distribution's score
-            served = replace(served, grades=presented.grades.reshape(len(orders), K, -1, 4).mean(axis=1))
-        return served
+        return _merge_rows(presented, lambda rows: merge(rows.reshape(len(orders), K, *rows.shape[1:])), keep_grades)
 
     return serve
+
+
+def _merge_rows(presented: Presented, merge: Callable[[Array], Array], keep_grades: bool = True) -> Presented:
+    """What is served of some rows; grades where the mean score is the mean distribution's score, and both are merged alike."""
+    served = with_scores(presented, merge(presented.scores))
+    return replace(served, grades=merge(presented.grades)) if keep_grades and presented.grades is not None else served
 
 
 def _serve_adaptively(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
@@ -231,10 +235,7 @@ def _serve_adaptively(mitigated: Mitigated, instance: Instance, orders: Array) -
     inner = np.stack([derived_orders(instance, order, mitigated.number)[:count] for order in orders])
     scored, owner = present_until_decided(score, inner, for_pool(mitigated.rule, n))
     skipped = round(count_windows(n, scorer.width, scorer.mitigations, len(orders) * mitigated.number - len(owner)))
-    each = [owner == p for p in range(len(orders))]
-    served = with_scores(scored, np.stack([scored.scores[rows].mean(axis=0) for rows in each]))
-    if scored.grades is not None:  # the mean score is the mean distribution's score
-        served = replace(served, grades=np.stack([scored.grades[rows].mean(axis=0) for rows in each]))
+    served = _merge_rows(scored, lambda rows: np.stack([rows[owner == p].mean(axis=0) for p in range(len(orders))]))
     return replace(served, cost=scored.cost + Cost(skipped=skipped))
 
 
@@ -306,8 +307,7 @@ def hash_order(instance: Instance) -> Array:
 def _serve_hash_order(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
     """One presentation for every order: nothing can move under reordering, all else can when the pool changes."""
     presented = mitigated.scorer.score_orders(instance, hash_order(instance)[None], [0])
-    served = with_scores(presented, np.repeat(presented.scores, len(orders), axis=0))
-    return served if presented.grades is None else replace(served, grades=np.repeat(presented.grades, len(orders), axis=0))
+    return _merge_rows(presented, lambda rows: np.repeat(rows, len(orders), axis=0))
 
 
 # -- calibration on content-free candidates

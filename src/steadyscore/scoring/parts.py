@@ -154,15 +154,14 @@ class Worker:
         )
         self._canary: Canary | None = None
         self._session: tuple[Start, Session] | None = None
-        self._own: list[str] = []
-        """Files of the parts that this worker wrote."""
         self._coming, self._place = cut_instances(self._source.instances(), config.cut), 0
         """The rest of a pass over the collection, and the place where it begins."""
 
     def score(self, number: int) -> PartResult:
         """Score what of a part is not on disk, and write it. A stop in between keeps what was scored."""
-        part, group = self.parts[number], f"{WORKER}{self.parts[number].id}"
-        self._run.join_stretch(group)
+        part = self.parts[number]
+        self._run.group = f"{WORKER}{part.id}"
+        self._run.join_stretch(self._run.group)
         instances = enumerate(self._read(part), part.first)
         tasks = (missing_task(self._run, self._scorer, one, self._config, place) for place, one in instances)
         waiting = [task for task in tasks if task]
@@ -170,20 +169,15 @@ class Worker:
             return PartResult(part.id, len(part.query_ids), 0, 0, 0.0)
         before, session = self._scorer.backend.spent(), self._begin()
         seconds, windows = session.seconds or 0.0, session.windows or 0
-
-        def flush() -> None:
-            if (file := self._run.flush(group)) is not None:
-                self._own.append(file.name)
-
-        failed = score_queries(self._run, self._scorer, waiting, session, before, self._run.hold, flush)
+        failed = score_queries(self._run, self._scorer, waiting, session, before)
         took, scored = round((session.seconds or 0.0) - seconds, 1), len(waiting) - len(failed)
         return PartResult(part.id, len(part.query_ids), scored, (session.windows or 0) - windows, took, tuple(failed))
 
     def _begin(self) -> Session:
         """The session of this worker. Where others wrote parts, it scores windows of theirs again, and must not be another."""
-        if self._canary is None and len(self._own) < LOOKED:
+        if self._canary is None and len(self._run.written) < LOOKED:
             with suppress(DamagedFile, FileNotFoundError):  # whoever has that part sets it aside, or it was merged
-                self._canary = ask_stored(self._run, self._scorer, self._source, self._config, self._own)
+                self._canary = ask_stored(self._run, self._scorer, self._source, self._config)
             if self._canary is not None and self._canary.is_changed and self._scorer.backend.endpoint is not None:
                 log.warning("%s: %s.", self._scorer.name, self._canary.words)
         start = start_of(self._scorer.backend, self._canary)

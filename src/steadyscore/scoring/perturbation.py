@@ -30,12 +30,13 @@ from ..measures.ranking import delta_ndcg_pool
 from ..measures.views import quality_of, with_scores
 from ..runs.folder import Run
 from ..runs.layout import perturbed_file, perturbed_schema
+from ..runs.records import Cost
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array, Failure, Instance, JsonObject, Markers, Partition, Perturbation, Window
 from ..window.presentation import generator, permutation, permutations, windows
 from .config import AuditConfig
 from .loop import Progress, QueryTask, run_tasks
-from .presented import Cost, WindowReading
+from .presented import WindowReading
 from .score import cut_instances
 from .scorer import PoolScorer, Scorer
 

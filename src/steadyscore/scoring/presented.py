@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from ..runs.records import ShrunkWindow
+from ..runs.records import Cost
 from ..runs.table import Scored
 from ..terms import Instance, Window
 from ..window.presentation import align
@@ -25,34 +25,11 @@ class WindowReading(NamedTuple):
     """(b,)"""
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What showing some windows took."""
-
-    tokens: int = 0
-    """Of every prompt; of scorers that take text, by its length."""
-    shrunk: tuple[ShrunkWindow, ...] = ()
-    """Windows whose texts were cut to fit."""
-    windows: int = 0
-    """Of a query of a run, as `windows_of` counts them."""
-    skipped: int = 0
-    """Windows that were foreseen and not shown, since their pool was decided."""
-    shuffled: float | None = None
-    """The largest difference of a score in another order and under other ids; None where none was tried."""
-
-    def __add__(self, other: Cost) -> Cost:
-        tokens, windows, skipped = self.tokens + other.tokens, self.windows + other.windows, self.skipped + other.skipped
-        return Cost(tokens, self.shrunk + other.shrunk, windows, skipped)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Presented(Scored):
     """A query that was scored now, and what that took."""
 
-    cost: Cost = Cost()
-
-    def __repr__(self) -> str:
-        return Scored.__repr__(self)
+    cost: Cost = field(default_factory=Cost)
 
 
 class Readings(NamedTuple):

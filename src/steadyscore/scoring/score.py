@@ -6,7 +6,7 @@ Scoring is slow and resumable (`score_collection`); measuring reads the table an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
@@ -137,18 +137,19 @@ def score_collection(
             with keep_answers(run, scorer.backend, canary):
                 _score_missing(run, scorer, source, config, progress, session, spent, may_fail)
         elif start.changed:
-            run.note_start(start)
+            run.begin_session(start)
+            run.flush()
         return run
 
 
-def ask_stored(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig, besides: Sequence[str] = ()) -> Canary | None:
+def ask_stored(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig) -> Canary | None:
     """Have a scorer score again what is stored of a few queries; None where nothing can be compared."""
     if isinstance(scorer.backend, Recording):
         return None
     first = FIRST_STAGE if config.canonical else 0
     stored = accepted_answers(run.record) or {
         query.query_id: dict(zip(query.candidate_ids, row.tolist(), strict=True))
-        for query in run.some_queries(WINDOWS, besides)
+        for query in run.some_queries(WINDOWS)
         for row in query.scores[query.permutations == first]
     }
     wanted = (instance for instance in cut_instances(source.instances(), config.cut) if instance.id in stored)
@@ -234,7 +235,7 @@ def _score_missing(
     if config.until is not None:
         stopper = Stopper(config, partial(read, config))
         coming, total = stopper.missing(run, partial(missing_task, run, scorer)), None
-    failed = score_queries(run, scorer, coming, session, before, run.append, run.flush, progress, total, stopper)
+    failed = score_queries(run, scorer, coming, session, before, progress, total, stopper)
     stop = None
     if stopper is not None:
         stop = stopper.record(sum(windows_of(scorer, one, count_shown(config, len(one.pool))) for one in read(config)))
@@ -259,8 +260,6 @@ def score_queries(
     tasks: Iterable[QueryTask | None],
     session: Session,
     before: dict[str, float],
-    append: Callable[[Scored], None],
-    flush: Callable[[], object],
     progress: Progress | None = None,
     total: int | None = None,
     stopper: Stopper | None = None,
@@ -278,20 +277,18 @@ def score_queries(
         session.spent = {what: charged.get(what, 0) + spent.get(what, 0) for what in (charged | spent)}
 
     def keep(instance: Instance, scored: Presented) -> None:
-        session.add_windows(scored.cost.windows, scored.cost.tokens, scored.cost.shrunk)
-        if scored.cost.shuffled is not None:
-            session.add_shuffled(scored.cost.shuffled)
+        session.add(scored.cost)
         account()
-        append(scored)
+        run.append(scored)
 
     try:
-        write = flush if scorer.backend.endpoint is not None else lambda: None
+        write = run.flush if scorer.backend.endpoint is not None else lambda: None
         is_enough = never_enough if stopper is None else stopper.look
         return run_tasks(tasks, keep, scorer.backend, progress, total, write=write, is_enough=is_enough)
     finally:
         account()
         with finishing("writing what was scored"):
-            flush()
+            run.flush()
 
 
 def missing_task(run: Run, scorer: PoolScorer, instance: Instance, config: AuditConfig, place: int) -> QueryTask | None:

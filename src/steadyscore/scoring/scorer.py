@@ -13,7 +13,7 @@ from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker
 from ..errors import InputError, ModelError, UnusableScorer, WindowTooLong
 from ..machine.bounds import Positive, check_fields
 from ..models.card import TrainedSettings
-from ..runs.records import ShrunkWindow
+from ..runs.records import Cost, ShrunkWindow
 from ..runs.table import FIRST_STAGE
 from ..tasks import Task
 from ..terms import (
@@ -32,7 +32,7 @@ from ..window import readout
 from ..window.presentation import align, places, windows
 from ..window.prompt import CHARS_PER_TOKEN, PromptText, collapse, prompt_hash, prompt_text, shown, whole_text
 from ..window.set_windows import reach
-from .presented import Cost, Presented, Readings, WindowReading, align_readings, in_pool_order
+from .presented import Presented, Readings, WindowReading, align_readings, in_pool_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def width_or(self, usual: int | None) -> int | None:
+        """The width that was asked for, else the usual one; None: the whole pool, as a set, of which there is nothing to cut."""
+        return usual if self.width is None and self.prompt != "set" else self.width
 
 
 class NotShown(RuntimeError):
@@ -160,11 +164,7 @@ class Scorer(PoolScorer):
 
     @property
     def width(self) -> int | None:
-        if self.settings.width is not None:
-            return self.settings.width
-        if self.settings.prompt == "set":
-            return None  # texts are read once each, whatever the pool: there is nothing to cut
-        return self.task.width if isinstance(self.backend, Grader) else self.backend.width
+        return self.settings.width_or(self.task.width if isinstance(self.backend, Grader) else self.backend.width)
 
     def identity(self) -> dict[str, object]:
         identity = {
@@ -194,19 +194,16 @@ class Scorer(PoolScorer):
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
         if isinstance(self.backend, Recording):
             return self._recalled_row(instance, presented)
-        cuts = self._cut(instance, presented[None])
-        readings = self.read_windows([(instance, window) for window in cuts[0]]).windows
-        return align([reading.scores for reading in readings], cuts[0], len(instance.pool))
+        return self._score_together([(instance, presented)])[0]
 
     def score_pools(self, instances: Sequence[Instance]) -> list[np.ndarray]:
         """(n,) scores of each pool as it stands; the windows of all go to the backend in one call."""
-        cuts = [self._cut(instance, np.arange(len(instance.pool))[None])[0] for instance in instances]
-        shown = [(instance, window) for instance, cut in zip(instances, cuts, strict=True) for window in cut]
-        readings = iter(self.read_windows(shown).windows)
-        return [
-            align([next(readings).scores for _ in cut], cut, len(instance.pool))
-            for instance, cut in zip(instances, cuts, strict=True)
-        ]
+        return self._score_together([(instance, np.arange(len(instance.pool))) for instance in instances])
+
+    def _score_together(self, shown: Sequence[tuple[Instance, np.ndarray]]) -> list[np.ndarray]:
+        cuts = [(instance, self._cut(instance, order[None])[0]) for instance, order in shown]
+        readings = iter(self.read_windows([(instance, window) for instance, cut in cuts for window in cut]).windows)
+        return [align([next(readings).scores for _ in cut], cut, len(instance.pool)) for instance, cut in cuts]
 
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Presented:
         if isinstance(self.backend, Recording):

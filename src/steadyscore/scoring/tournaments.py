@@ -9,9 +9,10 @@ import numpy as np
 
 from ..errors import InputError
 from ..measures.views import borda, with_scores
+from ..runs.records import Cost
 from ..terms import Array, Instance
 from ..window.presentation import windows
-from .presented import Cost, Presented, in_pool_order
+from .presented import Presented, in_pool_order
 from .scorer import PoolScorer
 
 
