@@ -190,23 +190,10 @@ def first_stage_quality(query: Scored) -> float:
     return float(quality_of(query, first_stage_scores(query)[None], 10)[0])
 
 
-class FirstStageCorrelation(NamedTuple):
-    forward: float
-    """Of the ranking that the first-stage order gives."""
-    random: float
-    """Mean over the rankings that the permutations give."""
-
-
-def first_stage_correlation(query: Scored) -> FirstStageCorrelation:
-    """Kendall's tau of the output ranking with the first stage's order."""
-    first = first_stage_scores(query)
-
-    def correlation(row: Array) -> float:
-        return 1 - 2 * float(tau_psi(np.stack([first, row])))
-
-    served = query.first_stage
-    assert served is not None
-    return FirstStageCorrelation(correlation(served), float(np.mean([correlation(row) for row in query.permuted])))
+def first_stage_correlation(query: Scored, *, is_permuted: bool) -> float:
+    """Kendall's tau with the first stage's order: of the ranking that it gives, or the mean over those of the permutations."""
+    first, served = first_stage_scores(query), query.permuted if is_permuted else query.scores[query.permutations == FIRST_STAGE]
+    return float(np.mean([1 - 2 * float(tau_psi(np.stack([first, row]))) for row in served]))
 
 
 # -- forced positions

@@ -43,8 +43,8 @@ class MissingRun(InputError):
 
 PER_QUERY: dict[str, Callable[[Scored], float]] = {
     "first_stage_ndcg@10": first_stage_quality,
-    "first_stage_tau": lambda query: first_stage_correlation(query).forward,
-    "first_stage_tau_random": lambda query: first_stage_correlation(query).random,
+    "first_stage_tau": partial(first_stage_correlation, is_permuted=False),
+    "first_stage_tau_random": partial(first_stage_correlation, is_permuted=True),
     "grade_agreement": grade_agreement,
 }
 """Measures that only a study has, query by query."""
