@@ -28,8 +28,7 @@ from .jobs import Job, TrainingJob, jobs_of, requests_of, trainings_of
 from .names import BASES, COLLECTIONS, FIRST_STAGES, PRIVATE, READER_BILLIONS, SYSTEMS, TaskKind, task_of
 from .recipe import Artifact
 from .scale import Choices
-from .stages import Piece, loads_of, pieces_of
-from .work import Stage, Store, train_config
+from .work import Piece, Stage, Store, loads_of, pieces_of, train_config
 
 FRAME = 1_100
 """Characters of instruction, rubric and skeleton around the candidates of a window."""
