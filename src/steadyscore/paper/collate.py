@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..errors import InputError
 from ..measures.instability import tau_psi
@@ -199,18 +198,18 @@ def first_stage_correlation(query: Scored, *, is_permuted: bool) -> float:
 # -- forced positions
 
 
-class SlotPreference(NamedTuple):
-    is_primacy: bool
-    """Quality falls from top to middle to bottom, and the interval of top minus bottom is above zero."""
-    is_u_shape: bool
-    """The middle is worse than both ends, and both intervals are above zero."""
+def is_primacy(top: Array, middle: Array, bottom: Array) -> bool:
+    """Whether quality falls from top to middle to bottom, and the paired interval of top minus bottom is above zero.
 
-
-def slot_preference(top: ArrayLike, middle: ArrayLike, bottom: ArrayLike) -> SlotPreference:
-    """Does the place of the strongest candidate decide quality? One value per query at each place; paired intervals."""
-    top, middle, bottom = (np.asarray(values, float) for values in (top, middle, bottom))
+    One value per query, with the strongest candidate at each place.
+    """
     falls = np.nanmean(top) > np.nanmean(middle) > np.nanmean(bottom)
-    return SlotPreference(bool(falls and _is_above_zero(top - bottom)), _is_above_zero(top - middle, bottom - middle))
+    return bool(falls and _is_above_zero(top - bottom))
+
+
+def is_u_shape(top: Array, middle: Array, bottom: Array) -> bool:
+    """Whether the middle is worse than both ends, and both paired intervals are above zero."""
+    return _is_above_zero(top - middle, bottom - middle)
 
 
 def _is_above_zero(*differences: Array) -> bool:

@@ -25,7 +25,7 @@ from ..training.recipe import TrainConfig, make_schedule, resolve_plan
 from ..window.prompt import CHARS_PER_TOKEN
 from .data import shape_of, shape_of_collection
 from .jobs import Job, TrainingJob, jobs_of, requests_of, trainings_of
-from .names import BASES, COLLECTIONS, FIRST_STAGES, PRIVATE, READER_BILLIONS, SYSTEMS, TaskKind, task_of
+from .names import BASES, COLLECTIONS, FIRST_STAGES, PRIVATE, READERS, SYSTEMS, TaskKind, task_of
 from .recipe import Artifact
 from .scale import Choices
 from .work import Piece, Stage, Store, loads_of, pieces_of, train_config
@@ -121,7 +121,7 @@ def gpu_seconds(stage: Stage, work: TrainingJob | Job, store: Store) -> float:
     shape = shape_of(work.data)
     for reader, view in work.need.readings:
         prompts = run.queries * (work.need.permutations // view.serving_permutations)
-        scored += PASS * prompts * (FRAME + 5 * shape.characters) / CHARS_PER_TOKEN * READER_BILLIONS[reader] * 1e9 / FLOPS
+        scored += PASS * prompts * (FRAME + 5 * shape.characters) / CHARS_PER_TOKEN * READERS[reader].billions * 1e9 / FLOPS
     return scored
 
 
@@ -169,7 +169,7 @@ def disk_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob]) -> dict[str, 
     others = {job.request.system for job in jobs if not job.request.base}
     readers = {reader for job in jobs for reader, *_ in job.need.readings}
     billions = [BASES[base].billions for base in bases] + [SYSTEMS[name].billions for name in others]
-    models = 2 * (sum(billions) + sum(READER_BILLIONS[reader] for reader in readers))
+    models = 2 * (sum(billions) + sum(READERS[reader].billions for reader in readers))
     kept = 2 + 2 * TrainConfig().keep  # the last step, the selected one, and checkpoints with their optimizer
     rows = 0.0
     for job in jobs:

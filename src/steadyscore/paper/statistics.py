@@ -27,9 +27,10 @@ from .collate import (
     closed_value,
     equal_quality_example,
     extreme_value,
+    is_primacy,
+    is_u_shape,
     lead_value,
     mean_value,
-    slot_preference,
     wins_value,
 )
 from .data import data_of, derive
@@ -196,13 +197,13 @@ def gain(cell: Cell, library: Library, part: str) -> Value:
     return Value(basis=basis, reason="fewer than three queries vary") if np.isnan(value) else Value(value, basis=basis)
 
 
-def preference(cell: Cell, library: Library, kind: str) -> Value:
-    """Collections on which the place of the strongest candidate decides quality in one of the ways of `SlotPreference`."""
+def preference(cell: Cell, library: Library, decides: Callable[[Array, Array, Array], bool]) -> Value:
+    """Collections on which the place of the strongest candidate decides quality."""
     counts = []
     for collection in library.choices.members(cell.collections):
         at = replace(cell, collections=collection)
         places = [observations(replace(at, arrangement=place), library)[0] for place in PLACES]
-        counts.append(getattr(slot_preference(*_shared_values(places)), kind))
+        counts.append(decides(*_shared_values(places)))
     return Value(float(sum(counts)), basis=Basis(0, len(counts), 1, 1), of=len(counts))
 
 
@@ -313,8 +314,8 @@ STATISTICS: dict[str, Statistic] = {
     "gain_correlation": partial(gain, part="correlation"),
     "improving": partial(gain, part="improving"),
     "regressing": partial(gain, part="regressing"),
-    "primacy": partial(preference, kind="is_primacy"),
-    "u_shape": partial(preference, kind="is_u_shape"),
+    "primacy": partial(preference, decides=is_primacy),
+    "u_shape": partial(preference, decides=is_u_shape),
     **{
         function.__name__: function
         for function in (
