@@ -28,7 +28,7 @@ from .names import BASES, SYSTEMS
 from .recipe import Artifact
 from .render import Shown, panels_of, to_csv, to_latex
 from .scale import Choices
-from .work import Store, reader_name, selection_words, train_config
+from .work import Store, selection_words, train_config
 
 STATUS = "status.json"
 """Beside the pages: the state of every artifact; the mark of a folder that a gallery may replace."""
@@ -166,7 +166,7 @@ def origins_of(artifact: Artifact, choices: Choices, store: Store | None = None)
     return [
         *((SYSTEMS[name].label, describe_scoring(scoring, store)) for name, scoring in scorings.items()),
         *(
-            (f"{r.capitalize()} reader", planted if choices.is_planted else f"{reader_name(r, choices)}, frozen.")
+            (f"{r.capitalize()} reader", planted if choices.is_planted else f"{choices.reader_address(r)}, frozen.")
             for r in readers
         ),
     ]

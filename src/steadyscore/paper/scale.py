@@ -117,6 +117,8 @@ class Choices:
         return f"{self.engine}:{address.removeprefix('hf:')}" if self.engine and is_local else address
 
     def reader_address(self, reader: str) -> str:
+        if self.is_planted:
+            return f"planted:{reader}"
         return self.readers.get(reader) or self.scale.reader or READERS[reader].address
 
     def adapter(self, system: str, task: TaskKind, base: str, seed: int) -> str | None:

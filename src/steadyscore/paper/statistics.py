@@ -16,7 +16,6 @@ from ..measures import decomposition, pairing
 from ..measures.answers import EVIDENCE
 from ..measures.intervals import mean_interval, median_interval
 from ..measures.pairing import Observation, align, combine, discordance_of
-from ..measures.views import quality_by_permutation
 from ..readers.outputs import compare_on_same_evidence
 from ..studies.width import score_width_effect
 from ..tasks import TASKS
@@ -36,7 +35,7 @@ from .collate import (
 from .data import data_of, derive
 from .jobs import PLACES, teacher_side
 from .library import At, Library, MissingRun, better_of
-from .names import bases_in, task_of
+from .names import bases_in
 from .recipe import Cell, Request
 
 Statistic = Callable[[Cell, Library], Value]
@@ -244,9 +243,7 @@ def _median(values: Array, timed: Sequence[Array], cell: Cell) -> Value:
 
 def leader_reversals(cell: Cell, library: Library) -> Value:
     """Permutations that put the cell's system on the other side of its rival than their mean does."""
-    at = library.places(cell)[0]
-    k = TASKS[task_of(at.collection)].quality_cutoff
-    quality = np.array([quality_by_permutation(query, k) for query in library.queries(at)])
+    quality = library.quality(library.places(cell)[0])
     rival = _of(cell, library, cell.rivals[0])[0].mean
     means = np.nanmean(quality, axis=0)
     return Value(float(pairing.leader_reversals(means, rival)), basis=Basis(len(quality), 1, 1, 1), of=len(means))

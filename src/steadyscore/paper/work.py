@@ -107,7 +107,7 @@ class Store:
 def holds(run: Run, need: Need, choices: Choices) -> bool:
     """Whether a complete run has everything but the permutations that a cell takes from it."""
     files = [*map(perturbed_file, need.perturb), *([NOISE_FILE] if need.noise else [])]
-    readers = {reader_label(reader_name(reader, choices), EVIDENCE, view) for reader, view in need.readings}
+    readers = {reader_label(choices.reader_address(reader), EVIDENCE, view) for reader, view in need.readings}
     has_timings = not need.timed or need.timed <= {timing.way for timing in read_timings(run)}
     return has_timings and all(map(run.has, files)) and (not readers or readers <= set(readers_of(run)))
 
@@ -160,8 +160,7 @@ class Workshop:
             write_timings(run, time_requests(self._ways(job, scorer), instances))
         for reader, view in sorted(need.readings, key=str):
             engine = PlantedReader(reader, source.instances()) if self.choices.is_planted else None
-            address = reader_name(reader, self.choices)
-            ask_reader(run, source, address, view=view, options=self.options, engine=engine)
+            ask_reader(run, source, self.choices.reader_address(reader), view=view, options=self.options, engine=engine)
         run.update_record()
 
     def _ways(self, job: Job, scorer: PoolScorer) -> dict[int, PoolScorer]:
@@ -279,10 +278,6 @@ def selection_words(store: Store, training: TrainingJob) -> str:
     about = read_json(store.adapter_folder(training) / SELECTED)
     at = f"step {about['step']:,} at weight {about['weight']:g}" if "step" in about else "the last step"
     return f" Scored: {at} ({about['reason']})."
-
-
-def reader_name(reader: str, choices: Choices) -> str:
-    return f"planted:{reader}" if choices.is_planted else choices.reader_address(reader)
 
 
 def train_config(training: TrainingJob, labels: Path, out: Path, weight: float | None = None) -> TrainConfig:
