@@ -51,10 +51,15 @@ def size_of(job: Job, price: Price | None = None) -> Estimate:
 
 def sum_sizes(sizes: Sequence[Estimate]) -> Estimate:
     """What several runs cost: the time where it is known of all, the money of those that are charged."""
-    seconds, costs = [size.seconds for size in sizes], [size.cost for size in sizes if size.cost is not None]
-    counts = [sum(getattr(size, name) for size in sizes) for name in ("queries", "windows", "tokens")]
-    known = [second for second in seconds if second is not None]
-    return Estimate(*counts, sum(known) if len(known) == len(sizes) else None, sum(costs) if costs else None)
+    seconds = [size.seconds for size in sizes if size.seconds is not None]
+    costs = [size.cost for size in sizes if size.cost is not None]
+    return Estimate(
+        queries=sum(size.queries for size in sizes),
+        windows=sum(size.windows for size in sizes),
+        tokens=sum(size.tokens for size in sizes),
+        seconds=sum(seconds) if len(seconds) == len(sizes) else None,
+        cost=sum(costs) if costs else None,
+    )
 
 
 @dataclass(frozen=True)
