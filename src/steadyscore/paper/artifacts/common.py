@@ -1,4 +1,4 @@
-"""Rows and columns that several tables share, and a table of one block."""
+"""Rows, columns and blocks that several tables share, and a table of one block."""
 
 from __future__ import annotations
 
