@@ -19,7 +19,7 @@ from steadyscore.measures.threshold import Threshold
 from steadyscore.scoring.config import AuditConfig, open_scorer
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
-from steadyscore.training.labels import label_collection
+from steadyscore.training.labels import label_by_run
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
 from tests.helpers.paths import ASSETS
@@ -36,7 +36,8 @@ def pools(folder: Path, seed: int) -> TrainConfig:
     file = tiny.write_collection(folder / "train.jsonl", 120, 10, seed=100 + seed)
     tiny.write_collection(folder / "test.jsonl", 40, 10, seed=7)
     config = AuditConfig(permutations=10, settings=SETTINGS)
-    label_collection(open_scorer(BASE, open_collection(str(file)).collection, config), str(file), folder / "labels", config)
+    scorer = open_scorer(BASE, open_collection(str(file)).collection, config)
+    label_by_run(score_collection(scorer, str(file), folder / "labels", config))
     return TrainConfig(
         base=BASE,
         data=str(file),

@@ -46,6 +46,10 @@ def test_generated_pages_are_current():
     assert [name(page) for page in build.stale()] == [], "run `python docs/build.py`"
 
 
+def test_the_table_of_the_papers_artifacts_is_current():
+    assert build.index_table() in (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8"), "run `python docs/build.py`"
+
+
 def test_the_readme_takes_two_minutes():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
 

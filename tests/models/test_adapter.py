@@ -26,8 +26,7 @@ from steadyscore.paper.jobs import Need, job_of, request_of
 from steadyscore.paper.library import At, Library, MissingRun
 from steadyscore.paper.recipe import Side
 from steadyscore.paper.scale import choices_from
-from steadyscore.paper.stages import do_pieces, pieces_of
-from steadyscore.paper.work import Store, Workshop
+from steadyscore.paper.work import Store, Workshop, do_pieces, pieces_of
 from steadyscore.scoring.config import AuditConfig
 from steadyscore.scoring.estimate import presentation_of
 from steadyscore.scoring.scorer import Scorer, Settings

@@ -8,7 +8,6 @@ import pytest
 from steadyscore.errors import InputError
 from steadyscore.measures.registry import MEASURES
 from steadyscore.paper.artifacts import ARTIFACTS, artifact_of
-from steadyscore.paper.gallery import index_table
 from steadyscore.paper.jobs import jobs_of, requests_of
 from steadyscore.paper.layout import paper_values
 from steadyscore.paper.library import PER_COLLECTION, PER_QUERY
@@ -137,8 +136,3 @@ def test_an_artifact_is_found_by_its_name_and_by_the_papers_label():
 def test_an_unknown_artifact_is_refused_with_the_nearest_name():
     with pytest.raises(InputError, match=r"no table or figure 'level'\. Did you mean levels\?"):
         artifact_of("level")
-
-
-def test_the_table_of_the_page_is_current():
-    page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
-    assert index_table() in page, "run `python docs/build.py`"

@@ -13,8 +13,7 @@ from steadyscore.paper.layout import fill
 from steadyscore.paper.library import Library
 from steadyscore.paper.recipe import Artifact, Block, Fields, line
 from steadyscore.paper.scale import choices_from
-from steadyscore.paper.stages import do_pieces, pieces_of
-from steadyscore.paper.work import SELECTED, Store, Workshop, selection_words
+from steadyscore.paper.work import SELECTED, Store, Workshop, do_pieces, pieces_of, selection_words
 from steadyscore.runs.folder import find_runs
 from tests.helpers import tiny
 

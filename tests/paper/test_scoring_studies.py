@@ -10,9 +10,8 @@ from steadyscore.paper.jobs import jobs_of, requests_of
 from steadyscore.paper.library import At, Library
 from steadyscore.paper.recipe import Cell, Term
 from steadyscore.paper.scale import choices_from
-from steadyscore.paper.stages import do_pieces, pieces_of
 from steadyscore.paper.statistics import value_of
-from steadyscore.paper.work import READS, Store, Workshop
+from steadyscore.paper.work import READS, Store, Workshop, do_pieces, pieces_of
 
 TINY = choices_from("tiny")
 OC = {"system": "oc-sft", "collections": "dl19", "permutations": 4, "measure": "ndcg@10"}

@@ -10,8 +10,7 @@ from steadyscore.paper.artifacts import ARTIFACTS
 from steadyscore.paper.jobs import jobs_of, requests_of
 from steadyscore.paper.plan import WORKERS, fleet_of, plan_of
 from steadyscore.paper.scale import choices_from
-from steadyscore.paper.stages import SharedPieces, do_pieces, pieces_of, pieces_of_share
-from steadyscore.paper.work import Store, Workshop
+from steadyscore.paper.work import Store, Workshop, do_pieces, open_actor, pieces_of, pieces_of_share
 from steadyscore.runs.folder import find_runs
 from steadyscore.scoring.parts import Share
 
@@ -99,7 +98,7 @@ def test_an_actor_does_the_jobs_it_is_handed_and_says_what_failed(tmp_path):
     pieces = pieces_of(jobs_at(choices, "rr-pairflip"))
     good = next(place for place, piece in enumerate(pieces) if not piece.work.scoring.address)
     bad = next(place for place, piece in enumerate(pieces) if piece.work.scoring.address)
-    do = SharedPieces(pieces, Store(tmp_path), choices, EngineOptions()).open()
+    do = open_actor((Workshop(Store(tmp_path), choices, EngineOptions(), quiet=True, stage="score"), pieces))
     assert do({"piece": good}) == {"failed": [], "remarks": []}
     assert not Store(tmp_path).unmet(pieces[good].work, choices)
     assert "nowhere" in do({"piece": bad})["failed"][0]

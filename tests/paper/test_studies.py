@@ -82,9 +82,8 @@ def test_a_scorer_that_copies_the_first_stage_correlates_with_it_only_in_its_ord
     query = a_query()
     positions = query.windows * 4 + query.slots
     copied = Scored(**{f: getattr(query, f) for f in Scored.__slots__} | {"scores": -positions.astype(float)})
-    found = studies.first_stage_correlation(copied)
-    assert found.forward == pytest.approx(1.0)
-    assert abs(found.random) < 0.6
+    assert studies.first_stage_correlation(copied, is_permuted=False) == pytest.approx(1.0)
+    assert abs(studies.first_stage_correlation(copied, is_permuted=True)) < 0.6
 
 
 def test_the_score_level_width_effect_is_the_planted_shift_over_the_pooled_sd():
@@ -99,9 +98,9 @@ def test_the_score_level_width_effect_is_the_planted_shift_over_the_pooled_sd():
 
 def test_primacy_and_u_shape_are_found_where_planted_and_not_in_noise():
     noise = 0.05 * rng(0).standard_normal((3, 60))
-    assert studies.slot_preference(0.9 + noise[0], 0.7 + noise[1], 0.5 + noise[2]) == (True, False)
-    assert studies.slot_preference(0.9 + noise[0], 0.5 + noise[1], 0.9 + noise[2]) == (False, True)
-    assert studies.slot_preference(*(0.7 + noise)) == (False, False)
+    for levels, expected in (((0.9, 0.7, 0.5), (True, False)), ((0.9, 0.5, 0.9), (False, True)), ((0.7,) * 3, (False, False))):
+        places = [level + moved for level, moved in zip(levels, noise, strict=True)]
+        assert (studies.is_primacy(*places), studies.is_u_shape(*places)) == expected
 
 
 def test_flips_on_crossing_queries_are_a_share_of_all_flips():

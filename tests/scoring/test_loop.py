@@ -20,7 +20,7 @@ from steadyscore.scoring.perturbation import noise_floor, score_perturbed
 from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.terms import Perturbation
-from steadyscore.training.labels import label_collection
+from steadyscore.training.labels import label_by_run
 from tests.engines.test_http import grade_of, rerank, tokens
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_claims, some_instances, write_collection
@@ -83,7 +83,7 @@ def everything(folder, concurrency):
         address = f"openai+logprobs:m@{server.url}/v1"
         made["chat"] = everything_beside(address, source, folder / "chat", options, ["drop", "markers", "held-out-markers"])
         labels = replace(CONFIG, canonical=True, scheme="hashed")
-        label_collection(scorer_at(address, source, options), source, folder / "labels", labels)
+        label_by_run(score_collection(scorer_at(address, source, options), source, folder / "labels", labels))
         made["labels"] = tables(Run.open(folder / "labels"))
         for number in (1, 0):
             Worker(scorer_at(address, source, options), source, folder / "shares", CONFIG).score(number)

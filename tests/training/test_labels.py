@@ -13,6 +13,7 @@ from steadyscore.engines.python import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.runs.folder import Run
 from steadyscore.scoring.config import AuditConfig, open_scorer, scorer_for
+from steadyscore.scoring.score import score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training import labels
 from steadyscore.training.examples import examples
@@ -49,7 +50,7 @@ def test_labels_of_a_scorer_are_its_scores_on_the_grade_scale(tmp_path, collecti
     config = AuditConfig(permutations=3, settings=Settings(width=3))
     collection = open_collection(str(collection_file)).collection
     scorer = open_scorer("synthetic:slot", collection, config)
-    made = labels.label_collection(scorer, str(collection_file), tmp_path / "labels", config, scale="rank")
+    made = labels.label_by_run(score_collection(scorer, str(collection_file), tmp_path / "labels", config), "rank")
     again = labels.read_labels(tmp_path / "labels")
     assert [label.query_id for label in made] == [label.query_id for label in again]
     for a, b in zip(made, again, strict=True):
@@ -65,7 +66,7 @@ def test_labels_of_a_scorer_are_its_scores_on_the_grade_scale(tmp_path, collecti
 def test_the_grade_distribution_has_the_label_as_its_mean(tmp_path, tiny_folder, collection_file):
     config = AuditConfig(permutations=2, settings=Settings(width=6, label_mass=False))
     scorer = open_scorer(f"hf:{tiny_folder}", open_collection(str(collection_file)).collection, config)
-    for label in labels.label_collection(scorer, str(collection_file), tmp_path / "labels", config):
+    for label in labels.label_by_run(score_collection(scorer, str(collection_file), tmp_path / "labels", config)):
         np.testing.assert_allclose(label.grades @ np.arange(4), labels.target(label), atol=1e-5)
     assert Run.open(tmp_path / "labels").is_complete
     identity = labels.labels_identity(str(tmp_path / "labels"))
@@ -89,7 +90,7 @@ def test_what_rounding_adds_to_a_score_is_clipped_and_the_labels_are_read_again(
     config = AuditConfig(permutations=2)
     file = str(write_collection(tmp_path / "pools.jsonl", some_instances()))
     scorer = scorer_for(PythonReranker(barely_beyond, "barely beyond"), open_collection(file).collection, config)
-    made = labels.label_collection(scorer, file, tmp_path / "labels", config)
+    made = labels.label_by_run(score_collection(scorer, file, tmp_path / "labels", config))
     for label, again in zip(made, labels.read_labels(tmp_path / "labels"), strict=True):
         assert (label.vectors.min(), label.vectors.max()) == (0, 3)
         np.testing.assert_array_equal(label.vectors, again.vectors)

@@ -19,8 +19,7 @@ from ..paper.plan import FLOPS, HOUR, WORKERS, Fleet, Plan, PlannedRuns, Trainin
 from ..paper.recipe import Artifact
 from ..paper.render import FORMATS, Shown
 from ..paper.scale import SCALES, Choices, choices_from
-from ..paper.stages import SharedPieces, do_on_ray, do_pieces, in_order, pieces_of_share
-from ..paper.work import Stage, Store, Workshop
+from ..paper.work import Stage, Store, Workshop, do_on_ray, do_pieces, in_order, pieces_of_share
 from ..training.train import Launch
 from .flags import local_path, positive
 from .shared import (
@@ -268,7 +267,7 @@ def _run(args: argparse.Namespace, plan: Plan, choices: Choices, store: Store) -
     for stage in stages:
         pieces = [piece for piece in plan.pieces if piece.stage == stage]
         if cluster and pieces:
-            do_on_ray(SharedPieces(pieces, store, choices, options, args.command), cluster, note, quiet=args.quiet)
+            do_on_ray(pieces, workshop, cluster, note)
         mine = pieces_of_share(pieces, args.shard) if args.shard else in_order(pieces)
         sentences = [do_pieces([piece], workshop, note, args.shard) for piece in mine]
         failed += chain.from_iterable(sentences)

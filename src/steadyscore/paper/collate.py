@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..errors import InputError
 from ..measures.instability import tau_psi
@@ -190,40 +189,27 @@ def first_stage_quality(query: Scored) -> float:
     return float(quality_of(query, first_stage_scores(query)[None], 10)[0])
 
 
-class FirstStageCorrelation(NamedTuple):
-    forward: float
-    """Of the ranking that the first-stage order gives."""
-    random: float
-    """Mean over the rankings that the permutations give."""
-
-
-def first_stage_correlation(query: Scored) -> FirstStageCorrelation:
-    """Kendall's tau of the output ranking with the first stage's order."""
-    first = first_stage_scores(query)
-
-    def correlation(row: Array) -> float:
-        return 1 - 2 * float(tau_psi(np.stack([first, row])))
-
-    served = query.first_stage
-    assert served is not None
-    return FirstStageCorrelation(correlation(served), float(np.mean([correlation(row) for row in query.permuted])))
+def first_stage_correlation(query: Scored, *, is_permuted: bool) -> float:
+    """Kendall's tau with the first stage's order: of the ranking that it gives, or the mean over those of the permutations."""
+    first, served = first_stage_scores(query), query.permuted if is_permuted else query.scores[query.permutations == FIRST_STAGE]
+    return float(np.mean([1 - 2 * float(tau_psi(np.stack([first, row]))) for row in served]))
 
 
 # -- forced positions
 
 
-class SlotPreference(NamedTuple):
-    is_primacy: bool
-    """Quality falls from top to middle to bottom, and the interval of top minus bottom is above zero."""
-    is_u_shape: bool
-    """The middle is worse than both ends, and both intervals are above zero."""
+def is_primacy(top: Array, middle: Array, bottom: Array) -> bool:
+    """Whether quality falls from top to middle to bottom, and the paired interval of top minus bottom is above zero.
 
-
-def slot_preference(top: ArrayLike, middle: ArrayLike, bottom: ArrayLike) -> SlotPreference:
-    """Does the place of the strongest candidate decide quality? One value per query at each place; paired intervals."""
-    top, middle, bottom = (np.asarray(values, float) for values in (top, middle, bottom))
+    One value per query, with the strongest candidate at each place.
+    """
     falls = np.nanmean(top) > np.nanmean(middle) > np.nanmean(bottom)
-    return SlotPreference(bool(falls and _is_above_zero(top - bottom)), _is_above_zero(top - middle, bottom - middle))
+    return bool(falls and _is_above_zero(top - bottom))
+
+
+def is_u_shape(top: Array, middle: Array, bottom: Array) -> bool:
+    """Whether the middle is worse than both ends, and both paired intervals are above zero."""
+    return _is_above_zero(top - middle, bottom - middle)
 
 
 def _is_above_zero(*differences: Array) -> bool:

@@ -1,4 +1,4 @@
-"""What a store holds of every table and figure, what each needs and what makes its rows; and the gallery, one site of them all.
+"""What a store holds of every table and figure, and what makes its rows; and the gallery, one site of them all.
 
 One page per artifact and an index. The pages load nothing, which their own content policy enforces; the index alone has a
 script, named there by its hash, that filters the list.
@@ -21,7 +21,6 @@ from ..machine.extras import PAGE, check_installed
 from ..report.templating import render
 from ..terms import Collection, JsonObject
 from ..training.recipe import resolve_plan
-from .artifacts import ARTIFACTS
 from .jobs import Scoring, TrainingJob, jobs_of, requests_of, scoring_of
 from .layout import Filled, fill
 from .library import Library
@@ -29,7 +28,7 @@ from .names import BASES, SYSTEMS
 from .recipe import Artifact
 from .render import Shown, panels_of, to_csv, to_latex
 from .scale import Choices
-from .work import Store, reader_name, selection_words, train_config
+from .work import Store, selection_words, train_config
 
 STATUS = "status.json"
 """Beside the pages: the state of every artifact; the mark of a folder that a gallery may replace."""
@@ -130,7 +129,7 @@ def index_page(states: Sequence[State], choices: Choices) -> str:
     )  # fmt: skip
 
 
-# -- needs and origins
+# -- what is in the store, and what makes the rows
 
 
 class Status(NamedTuple):
@@ -155,32 +154,6 @@ def status_of(artifact: Artifact, choices: Choices, store: Store) -> Status:
     return Status(word, len(jobs), done, len(cells), missing)
 
 
-def needs_of(artifact: Artifact) -> list[str]:
-    """What an artifact asks for besides scores, in words."""
-    sides = [side for cell in artifact.cells() if not cell.text for _, side in cell.sides()]
-    systems = [SYSTEMS[side.system] for side in sides if side.system]
-    asked = {
-        "adapters": any(system.training for system in systems),
-        ", ".join(sorted({system.label for system in systems if system.is_external})): True,
-        "readers": any(side.reader for side in sides),
-        "changed pools": any(side.perturb for side in sides),
-        "two more first stages": any(side.first_stage for side in sides),
-        "three seeds": any(len(side.seeds) > 1 for side in sides),
-    }
-    return [need for need, is_asked in asked.items() if need and is_asked]
-
-
-def index_table() -> str:
-    """The table of docs/reproduce.md: every table and figure with what it needs."""
-    rows = ["| artifact | title | NAME | needs |", "|---|---|---|---|"]
-    for artifact in ARTIFACTS.values():
-        is_scored = any(not cell.text and cell.statistic != "size" for cell in artifact.cells())
-        needs = ", ".join(needs_of(artifact)) or ("scores" if is_scored else "nothing")
-        name, asks = ("-", "a diagram: nothing to measure") if artifact.is_diagram else (f"`{artifact.name}`", needs)
-        rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | {name} | {asks} |")
-    return "\n".join(rows)
-
-
 def origins_of(artifact: Artifact, choices: Choices, store: Store | None = None) -> list[tuple[str, str]]:
     """Every system and reader of an artifact, and what gives its numbers; of several bases, seeds and tasks the first is told."""
     requests = requests_of(artifact.cells(), choices)
@@ -193,7 +166,7 @@ def origins_of(artifact: Artifact, choices: Choices, store: Store | None = None)
     return [
         *((SYSTEMS[name].label, describe_scoring(scoring, store)) for name, scoring in scorings.items()),
         *(
-            (f"{r.capitalize()} reader", planted if choices.is_planted else f"{reader_name(r, choices)}, frozen.")
+            (f"{r.capitalize()} reader", planted if choices.is_planted else f"{choices.reader_address(r)}, frozen.")
             for r in readers
         ),
     ]

@@ -14,12 +14,10 @@ import numpy as np
 
 from ..errors import InputError
 from ..measures.intervals import Method, Scheme
-from ..measures.views import quality_by_permutation
-from ..tasks import TASKS
 from .artifacts import ARTIFACTS
 from .collate import Basis, Value, leading, permutation_range
 from .library import Library, better_of
-from .names import COLLECTIONS, collections_in, task_of
+from .names import COLLECTIONS, collections_in
 from .recipe import Artifact, Block, Cell, Line
 from .scale import Choices
 from .statistics import value_of
@@ -322,8 +320,4 @@ def _lead(block: Block, places: list[tuple[int, int]], values: Sequence[Sequence
 
 def permutation_range_of(cell: Cell, library: Library) -> float:
     """Highest minus lowest mean quality that one permutation gives, over the cell's collections, first seed."""
-    quality = []
-    for at in library.places(cell, cell.side(reader="", seeds=cell.seeds[:1])):
-        k = TASKS[task_of(at.collection)].quality_cutoff
-        quality.append(np.array([quality_by_permutation(query, k) for query in library.queries(at)]))
-    return permutation_range(quality)
+    return permutation_range([library.quality(at) for at in library.places(cell, cell.side(reader="", seeds=cell.seeds[:1]))])

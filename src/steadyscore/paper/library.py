@@ -20,6 +20,7 @@ from ..measures.measurement import Measured, fitted_retention, measure
 from ..measures.pairing import Observation
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
+from ..measures.views import quality_by_permutation
 from ..models.adapter import other_task
 from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..results.load import measure_run, own_threshold
@@ -27,6 +28,7 @@ from ..runs.folder import Run, find_run
 from ..runs.table import Scored
 from ..scoring.estimate import query_seconds, read_timings
 from ..scoring.perturbation import average_reads
+from ..tasks import TASKS
 from ..terms import Array
 from .collate import WHOLE, first_permutations, first_stage_correlation, first_stage_quality, flips_on_crossing, grade_agreement
 from .data import derived_name, is_derived
@@ -34,7 +36,7 @@ from .jobs import Need, job_of, need_of, request_of
 from .names import SYSTEMS, bases_in, task_of
 from .recipe import Cell, Side
 from .scale import Choices, at_scale
-from .work import Store, reader_name
+from .work import Store
 
 
 class MissingRun(InputError):
@@ -43,8 +45,8 @@ class MissingRun(InputError):
 
 PER_QUERY: dict[str, Callable[[Scored], float]] = {
     "first_stage_ndcg@10": first_stage_quality,
-    "first_stage_tau": lambda query: first_stage_correlation(query).forward,
-    "first_stage_tau_random": lambda query: first_stage_correlation(query).random,
+    "first_stage_tau": partial(first_stage_correlation, is_permuted=False),
+    "first_stage_tau_random": partial(first_stage_correlation, is_permuted=True),
     "grade_agreement": grade_agreement,
 }
 """Measures that only a study has, query by query."""
@@ -171,7 +173,7 @@ class Library:
 
     def readings(self, at: At) -> ReaderResult:
         run, queries = self.run(at), self.queries(at)
-        label = reader_label(reader_name(at.side.reader, self.choices), EVIDENCE, at.side.view)
+        label = reader_label(self.choices.reader_address(at.side.reader), EVIDENCE, at.side.view)
         results = reader_results(run, [query.query_id for query in queries], first=at.side.permutations // at.side.serving)
         if label not in results:
             raise MissingRun(f"{at} was not read by the {at.side.reader} reader yet.")
@@ -183,6 +185,11 @@ class Library:
         if not len(seconds):
             raise MissingRun(f"{at} was not timed yet.")
         return seconds
+
+    def quality(self, at: At) -> Array:
+        """(Q, M) ranking quality of every query under every permutation."""
+        k = TASKS[task_of(at.collection)].quality_cutoff
+        return np.array([quality_by_permutation(query, k) for query in self.queries(at)])
 
     def noise(self, at: At) -> list[Scored]:
         """One presentation of every query that was scored repeatedly."""

@@ -217,7 +217,6 @@ SYSTEMS: dict[str, System] = {
     "gpt-5.4": System("GPT-5.4", address=""),
 }
 
-READERS: dict[str, str] = {"first": "hf:ibm-granite/granite-4.1-8b", "second": "hf:Qwen/Qwen3-4B"}
+READERS: dict[str, Base] = {"first": BASES["granite-8b"], "second": BASES["qwen3-4b"]}
 """Frozen readers by the order in which the paper names them."""
-READER_BILLIONS: dict[str, float] = {"first": 8, "second": 4}
 SEEDS = (42, 43, 44)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,45 +18,24 @@ from ..machine.disk import is_there
 from ..models.adapter import other_task
 from ..models.card import read_card
 from ..models.embedded import base_address_mistake, fetch_command
-from ..scoring.estimate import is_hosted, speeds
+from ..scoring.estimate import Estimate, is_hosted, speeds
 from ..tasks import TASKS, reader_kind
 from ..terms import Collection
 from ..training.recipe import TrainConfig, make_schedule, resolve_plan
 from ..window.prompt import CHARS_PER_TOKEN
 from .data import shape_of, shape_of_collection
 from .jobs import Job, TrainingJob, jobs_of, requests_of, trainings_of
-from .names import BASES, COLLECTIONS, FIRST_STAGES, PRIVATE, READER_BILLIONS, SYSTEMS, TaskKind, task_of
+from .names import BASES, COLLECTIONS, FIRST_STAGES, PRIVATE, READERS, SYSTEMS, TaskKind, task_of
 from .recipe import Artifact
 from .scale import Choices
-from .stages import Piece, loads_of, pieces_of
-from .work import Stage, Store, train_config
+from .work import Piece, Stage, Store, loads_of, pieces_of, train_config
 
 FRAME = 1_100
 """Characters of instruction, rubric and skeleton around the candidates of a window."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """What a run costs, or several."""
-
-    queries: int = 0
-    windows: int = 0
-    tokens: int = 0
-    seconds: float | None = 0
-    """None: not known of all."""
-    cost: float | None = None
-    """None: nothing is charged."""
-
-    def __add__(self, other: Size) -> Size:
-        seconds = None if self.seconds is None or other.seconds is None else self.seconds + other.seconds
-        cost = other.cost if self.cost is None else self.cost + (other.cost or 0.0)
-        return Size(
-            self.queries + other.queries, self.windows + other.windows, self.tokens + other.tokens, seconds, cost
-        )  # fmt: skip
-
-
-def size_of(job: Job, price: Price | None = None) -> Size:
-    """From the size of the collection alone; time from the speed of the scorer's last run on this machine."""
+def size_of(job: Job, price: Price | None = None) -> Estimate:
+    """What a run costs, from the size of the collection alone; time from the speed of the scorer's last run on this machine."""
     queries, pool, characters, _ = shape_of(job.data).cut(job.config.cut.queries, job.config.cut.pool)
     width = job.config.settings.width or TASKS[task_of(job.request.collection)].width
     orders = 1 if width == 1 else job.need.permutations + 1  # a candidate alone is scored once, whatever the order
@@ -67,7 +46,20 @@ def size_of(job: Job, price: Price | None = None) -> Size:
     address = job.scoring.address
     rate = speeds().get(address)
     money = estimate_cost(tokens, round(queries * orders * pool), price) if price and is_hosted(address) else None
-    return Size(queries, windows, tokens, tokens / rate if rate else None, money)
+    return Estimate(queries, windows, tokens, tokens / rate if rate else None, money)
+
+
+def sum_sizes(sizes: Sequence[Estimate]) -> Estimate:
+    """What several runs cost: the time where it is known of all, the money of those that are charged."""
+    seconds = [size.seconds for size in sizes if size.seconds is not None]
+    costs = [size.cost for size in sizes if size.cost is not None]
+    return Estimate(
+        queries=sum(size.queries for size in sizes),
+        windows=sum(size.windows for size in sizes),
+        tokens=sum(size.tokens for size in sizes),
+        seconds=sum(seconds) if len(seconds) == len(sizes) else None,
+        cost=sum(costs) if costs else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +126,7 @@ def gpu_seconds(stage: Stage, work: TrainingJob | Job, store: Store) -> float:
     shape = shape_of(work.data)
     for reader, view in work.need.readings:
         prompts = run.queries * (work.need.permutations // view.serving_permutations)
-        scored += PASS * prompts * (FRAME + 5 * shape.characters) / CHARS_PER_TOKEN * READER_BILLIONS[reader] * 1e9 / FLOPS
+        scored += PASS * prompts * (FRAME + 5 * shape.characters) / CHARS_PER_TOKEN * READERS[reader].billions * 1e9 / FLOPS
     return scored
 
 
@@ -182,7 +174,7 @@ def disk_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob]) -> dict[str, 
     others = {job.request.system for job in jobs if not job.request.base}
     readers = {reader for job in jobs for reader, *_ in job.need.readings}
     billions = [BASES[base].billions for base in bases] + [SYSTEMS[name].billions for name in others]
-    models = 2 * (sum(billions) + sum(READER_BILLIONS[reader] for reader in readers))
+    models = 2 * (sum(billions) + sum(READERS[reader].billions for reader in readers))
     kept = 2 + 2 * TrainConfig().keep  # the last step, the selected one, and checkpoints with their optimizer
     rows = 0.0
     for job in jobs:
@@ -198,9 +190,9 @@ class PlannedRuns:
 
     system: str
     base: str
-    runs: int = 0
-    done: int = 0
-    size: Size = Size()
+    runs: int
+    done: int
+    size: Estimate
     """Of those that are not done."""
 
 
@@ -220,13 +212,13 @@ class Plan:
 
 def plan_of(artifacts: Iterable[Artifact], choices: Choices, store: Store, price: Price | None = None) -> Plan:
     jobs = jobs_of(requests_of((cell for a in artifacts for cell in a.cells()), choices), choices)
-    runs: dict[tuple[str, str], PlannedRuns] = {}
+    groups: dict[tuple[str, str], list[Job]] = {}
     for job in jobs:
-        names = (SYSTEMS[job.request.system].label, job.request.base)
-        known = runs.get(names, PlannedRuns(*names))
-        is_todo = bool(store.unmet(job, choices))
-        size = known.size + size_of(job, price) if is_todo else known.size
-        runs[names] = replace(known, runs=known.runs + 1, done=known.done + (not is_todo), size=size)
+        groups.setdefault((SYSTEMS[job.request.system].label, job.request.base), []).append(job)
+    runs = []
+    for names, members in groups.items():
+        sizes = [size_of(job, price) for job in members if store.unmet(job, choices)]
+        runs.append(PlannedRuns(*names, len(members), len(members) - len(sizes), sum_sizes(sizes)))
     trainings, refused = [], []
     for training in trainings_of(jobs):
         try:
@@ -236,7 +228,7 @@ def plan_of(artifacts: Iterable[Artifact], choices: Choices, store: Store, price
     todo = [t for t, is_done, _ in trainings if not is_done]
     missing = [*refused, *missing_of(jobs, todo, choices)]
     pieces = [] if refused else pieces_of(jobs, seconds=lambda stage, work: gpu_seconds(stage, work, store))
-    return Plan(list(runs.values()), trainings, missing, jobs, pieces)
+    return Plan(runs, trainings, missing, jobs, pieces)
 
 
 def missing_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob], choices: Choices) -> list[str]:

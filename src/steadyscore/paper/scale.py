@@ -117,7 +117,9 @@ class Choices:
         return f"{self.engine}:{address.removeprefix('hf:')}" if self.engine and is_local else address
 
     def reader_address(self, reader: str) -> str:
-        return self.readers.get(reader) or self.scale.reader or READERS[reader]
+        if self.is_planted:
+            return f"planted:{reader}"
+        return self.readers.get(reader) or self.scale.reader or READERS[reader].address
 
     def adapter(self, system: str, task: TaskKind, base: str, seed: int) -> str | None:
         """The adapter that is named for this task, else the one that is named for all."""

@@ -16,7 +16,6 @@ from ..measures import decomposition, pairing
 from ..measures.answers import EVIDENCE
 from ..measures.intervals import mean_interval, median_interval
 from ..measures.pairing import Observation, align, combine, discordance_of
-from ..measures.views import quality_by_permutation
 from ..readers.outputs import compare_on_same_evidence
 from ..studies.width import score_width_effect
 from ..tasks import TASKS
@@ -27,15 +26,16 @@ from .collate import (
     closed_value,
     equal_quality_example,
     extreme_value,
+    is_primacy,
+    is_u_shape,
     lead_value,
     mean_value,
-    slot_preference,
     wins_value,
 )
 from .data import data_of, derive
 from .jobs import PLACES, teacher_side
 from .library import At, Library, MissingRun, better_of
-from .names import bases_in, task_of
+from .names import bases_in
 from .recipe import Cell, Request
 
 Statistic = Callable[[Cell, Library], Value]
@@ -196,13 +196,13 @@ def gain(cell: Cell, library: Library, part: str) -> Value:
     return Value(basis=basis, reason="fewer than three queries vary") if np.isnan(value) else Value(value, basis=basis)
 
 
-def preference(cell: Cell, library: Library, kind: str) -> Value:
-    """Collections on which the place of the strongest candidate decides quality in one of the ways of `SlotPreference`."""
+def preference(cell: Cell, library: Library, decides: Callable[[Array, Array, Array], bool]) -> Value:
+    """Collections on which the place of the strongest candidate decides quality."""
     counts = []
     for collection in library.choices.members(cell.collections):
         at = replace(cell, collections=collection)
         places = [observations(replace(at, arrangement=place), library)[0] for place in PLACES]
-        counts.append(getattr(slot_preference(*_shared_values(places)), kind))
+        counts.append(decides(*_shared_values(places)))
     return Value(float(sum(counts)), basis=Basis(0, len(counts), 1, 1), of=len(counts))
 
 
@@ -243,9 +243,7 @@ def _median(values: Array, timed: Sequence[Array], cell: Cell) -> Value:
 
 def leader_reversals(cell: Cell, library: Library) -> Value:
     """Permutations that put the cell's system on the other side of its rival than their mean does."""
-    at = library.places(cell)[0]
-    k = TASKS[task_of(at.collection)].quality_cutoff
-    quality = np.array([quality_by_permutation(query, k) for query in library.queries(at)])
+    quality = library.quality(library.places(cell)[0])
     rival = _of(cell, library, cell.rivals[0])[0].mean
     means = np.nanmean(quality, axis=0)
     return Value(float(pairing.leader_reversals(means, rival)), basis=Basis(len(quality), 1, 1, 1), of=len(means))
@@ -313,8 +311,8 @@ STATISTICS: dict[str, Statistic] = {
     "gain_correlation": partial(gain, part="correlation"),
     "improving": partial(gain, part="improving"),
     "regressing": partial(gain, part="regressing"),
-    "primacy": partial(preference, kind="is_primacy"),
-    "u_shape": partial(preference, kind="is_u_shape"),
+    "primacy": partial(preference, decides=is_primacy),
+    "u_shape": partial(preference, decides=is_u_shape),
     **{
         function.__name__: function
         for function in (

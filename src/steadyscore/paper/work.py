@@ -1,12 +1,15 @@
-"""Makes what jobs need into a store: labels, adapters and runs under their keys. What is there already is not made again."""
+"""Makes what jobs need into a store: labels, adapters and runs under their keys; and shares the jobs out among workers.
+
+What is there already is not made again.
+"""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +18,7 @@ from ..collection import Source
 from ..engines import Backend, EngineOptions
 from ..engines.kinds import open_engine
 from ..engines.synthetic import Effects, PlantedGrader, PlantedReader, judgements_by_text
-from ..errors import InputError, ModelError
+from ..errors import InputError, ModelError, SteadyscoreError
 from ..machine.console import bar
 from ..machine.disk import atomic_folder, is_there, read_json, write_json
 from ..measures.answers import EVIDENCE
@@ -27,7 +30,7 @@ from ..runs.layout import NOISE_FILE, perturbed_file
 from ..scoring.config import AuditConfig, Cut, scorer_for
 from ..scoring.estimate import read_timings, time_requests, write_timings
 from ..scoring.mitigations import mitigate
-from ..scoring.parts import Share, score_share
+from ..scoring.parts import Cluster, Row, Share, map_on_ray, score_share
 from ..scoring.perturbation import noise_floor, score_perturbed
 from ..scoring.score import cut_instances, score_collection
 from ..scoring.scorer import PoolScorer, Settings
@@ -40,7 +43,7 @@ from ..training.objectives import OBJECTIVES, PAPER_RAMP
 from ..training.recipe import TrainConfig, for_objective, read_recipe, to_json
 from ..training.train import Launch, launch_command, train
 from .data import Content, open_data
-from .jobs import ANY_OF, Job, Need, Scoring, TrainingJob, with_kind
+from .jobs import ANY_OF, Job, Need, Scoring, TrainingJob, trainings_of, with_kind
 from .scale import Choices, width_at
 
 Stage = Literal["labels", "train", "score"]
@@ -104,7 +107,7 @@ class Store:
 def holds(run: Run, need: Need, choices: Choices) -> bool:
     """Whether a complete run has everything but the permutations that a cell takes from it."""
     files = [*map(perturbed_file, need.perturb), *([NOISE_FILE] if need.noise else [])]
-    readers = {reader_label(reader_name(reader, choices), EVIDENCE, view) for reader, view in need.readings}
+    readers = {reader_label(choices.reader_address(reader), EVIDENCE, view) for reader, view in need.readings}
     has_timings = not need.timed or need.timed <= {timing.way for timing in read_timings(run)}
     return has_timings and all(map(run.has, files)) and (not readers or readers <= set(readers_of(run)))
 
@@ -157,8 +160,7 @@ class Workshop:
             write_timings(run, time_requests(self._ways(job, scorer), instances))
         for reader, view in sorted(need.readings, key=str):
             engine = PlantedReader(reader, source.instances()) if self.choices.is_planted else None
-            address = reader_name(reader, self.choices)
-            ask_reader(run, source, address, view=view, options=self.options, engine=engine)
+            ask_reader(run, source, self.choices.reader_address(reader), view=view, options=self.options, engine=engine)
         run.update_record()
 
     def _ways(self, job: Job, scorer: PoolScorer) -> dict[int, PoolScorer]:
@@ -278,10 +280,6 @@ def selection_words(store: Store, training: TrainingJob) -> str:
     return f" Scored: {at} ({about['reason']})."
 
 
-def reader_name(reader: str, choices: Choices) -> str:
-    return f"planted:{reader}" if choices.is_planted else choices.reader_address(reader)
-
-
 def train_config(training: TrainingJob, labels: Path, out: Path, weight: float | None = None) -> TrainConfig:
     """The recipe of the task at the paper's scale, defaults elsewhere; then what the variant and the scale change."""
     how, scale = training.training, training.choices.scale
@@ -303,3 +301,119 @@ def train_config(training: TrainingJob, labels: Path, out: Path, weight: float |
         **dict(scale.training),
     }
     return replace(start, **changes)
+
+
+# -- three stages: labels, adapters, scores. Workers see one store and plan the same shares without a word between them. Labels
+# are few and large, so every worker scores its part of each; adapters and runs are many, and the largest goes first to the worker
+# that has least to do
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One job of a stage."""
+
+    stage: Stage
+    name: str
+    work: TrainingJob | Job
+    seconds: float = 0.0
+    """On one GPU, as planned; only its size relative to other jobs counts."""
+    key: str = field(default="", compare=False)
+
+    def do(self, workshop: Workshop, say: Callable[[str], None], share: Share | None = None) -> None:
+        if isinstance(self.work, Job):
+            workshop.do(self.work, say)
+        elif self.stage == "labels":
+            workshop.label(self.work, share)
+        else:
+            workshop.train(self.work)
+
+
+def pieces_of(jobs: Sequence[Job], seconds: Callable[[Stage, TrainingJob | Job], float] | None = None) -> list[Piece]:
+    """The jobs of all stages: labels before what learns from them, a teacher before its student."""
+    trainings = trainings_of(jobs)
+    labels = {training.labels.key + str(training.training.recalibrated): training for training in trainings}
+    pieces: list[Piece] = [Piece("labels", f"labels for {t.described}", t, key=key) for key, t in labels.items()]
+    pieces += [Piece("train", t.described, t, key=t.content.key) for t in trainings]
+    pieces += [Piece("score", f"{j.request.system} on {j.request.collection}", j, key=j.content.key) for j in jobs]
+    return [replace(piece, seconds=seconds(piece.stage, piece.work)) for piece in pieces] if seconds else pieces
+
+
+def share_out(pieces: Iterable[Piece], workers: int) -> list[list[Piece]]:
+    """Jobs for every worker, the same on every machine: the largest first, to whoever has least to do."""
+    shares: list[list[Piece]] = [[] for _ in range(workers)]
+    loads = [0.0] * workers
+    for piece in sorted(pieces, key=lambda piece: (-piece.seconds, piece.key)):
+        least = loads.index(min(loads))
+        shares[least].append(piece)
+        loads[least] += max(piece.seconds, 1e-9)  # jobs of unknown size are spread by their number
+    return shares
+
+
+def loads_of(pieces: Sequence[Piece], workers: int) -> list[float]:
+    """Seconds of every worker in one stage; labels are divided by their windows."""
+    if all(piece.stage == "labels" for piece in pieces):
+        return [sum(piece.seconds for piece in pieces) / workers] * workers
+    return [sum(piece.seconds for piece in share) for share in share_out(pieces, workers)]
+
+
+def do_pieces(pieces: Iterable[Piece], workshop: Workshop, say: Callable[[str], None], share: Share | None = None) -> list[str]:
+    """Do jobs one after the other; what cannot be done is said and left, and given back as sentences."""
+    failed: list[str] = []
+    for piece in pieces:
+        try:
+            piece.do(workshop, say, share)
+        except InputError as error:
+            failed += [f"{piece.name}: {mistake}" for mistake in error.mistakes]
+        except SteadyscoreError as error:
+            failed.append(f"{piece.name}: {error}")
+    return list(dict.fromkeys(failed))
+
+
+def pieces_of_share(pieces: Sequence[Piece], share: Share) -> list[Piece]:
+    """The jobs of one worker; of labels all, as it does its part of each. Runs of one scorer come one after the other."""
+    if all(piece.stage == "labels" for piece in pieces):
+        return list(pieces)
+    return in_order(share_out(pieces, share.workers)[share.number - 1])
+
+
+def in_order(pieces: Sequence[Piece]) -> list[Piece]:
+    """Runs by what scores them, so that an opened model serves all of its own; other jobs as they are, before them."""
+
+    def place(piece: Piece) -> tuple[str, str, str]:
+        job = piece.work
+        return (job.scoring.address, str(job.scoring.value), job.request.collection) if isinstance(job, Job) else ("", "", "")
+
+    return sorted(pieces, key=place)
+
+
+# -- Ray
+
+
+def open_actor(told: tuple[Workshop, Sequence[Piece]]) -> Callable[[Row], Any]:
+    """The work of an actor, which keeps an opened model from job to job."""
+    return partial(_do_row, *told)
+
+
+def _do_row(workshop: Workshop, pieces: Sequence[Piece], row: Row) -> dict[str, list[str]]:
+    remarks: list[str] = []
+    share = Share(row["share"], row["of"]) if "share" in row else None
+    return {"failed": do_pieces([pieces[row["piece"]]], workshop, remarks.append, share), "remarks": remarks}
+
+
+LABEL_PARTS = 32
+"""Parts into which a cluster divides each set of labels."""
+
+
+def do_on_ray(pieces: Sequence[Piece], workshop: Workshop, cluster: Cluster, say: Callable[[str], None]) -> None:
+    """Do the jobs of one stage on a Ray cluster. What failed or was lost is said, and left to the command that follows."""
+    rows: list[Row] = []
+    for number, piece in sorted(enumerate(pieces), key=lambda numbered: -numbered[1].seconds):
+        shares = range(1, LABEL_PARTS + 1) if piece.stage == "labels" else ()
+        rows += [{"piece": number, "share": share, "of": LABEL_PARTS} for share in shares] or [{"piece": number}]
+    told = (replace(workshop, quiet=True, stage=pieces[0].stage, launch=None, _opened=None), pieces)
+    for row, answer in zip(rows, map_on_ray(cluster, open_actor, told, rows, quiet=workshop.quiet), strict=True):
+        if answer.error:
+            say(f"{pieces[row['piece']].name}: {answer.error}. It is done here now.")
+        else:
+            for sentence in (*answer.value["remarks"], *answer.value["failed"]):
+                say(sentence)

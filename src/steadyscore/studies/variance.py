@@ -15,11 +15,12 @@ from ..results.audit import Audit, with_distinct_names
 from ..results.render import Printed
 from ..results.table import Cell, Column, Row, Table
 
-COLUMNS = (
-    Column("scorer"), Column("total", "variance"), Column("slot_share", "slot"), Column("window_share", "window"),
-    Column("companion_share", "companions"), Column("residual"), Column("relative_residual", "of the first"),
-    Column("slot_rms", "slot rms"), Column("gold_slot_rms", "gold slot rms"),
+SHOWN = (
+    ("total", "variance", ".5f"), ("slot_share", "slot", ".1%"), ("window_share", "window", ".1%"),
+    ("companion_share", "companions", ".1%"), ("residual", "residual", ".5f"), ("relative_residual", "of the first", ".1%"),
+    ("slot_rms", "slot rms", ".4f"), ("gold_slot_rms", "gold slot rms", ".4f"),
 )  # fmt: skip
+"""Columns behind that of the scorer: a field of a row, its heading, and how its numbers are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,9 @@ class VarianceRow:
 
     def row(self) -> Row:
         """The row of the table."""
-        shares = [self.slot_share, self.window_share, self.companion_share]
-        levels = [_digits(self.total, ".5f"), *(_digits(s, ".1%") for s in shares), _digits(self.residual, ".5f")]
-        profiles = [_digits(self.slot_rms, ".4f"), _digits(self.gold_slot_rms, ".4f")]
-        return Row(self.collection, (Cell(self.scorer), *levels, _digits(self.relative_residual, ".1%"), *profiles))
+        values = [(getattr(self, name), digits) for name, _, digits in SHOWN]
+        cells = [Cell() if value is None else Cell(value, text=f"{value:{digits}}") for value, digits in values]
+        return Row(self.collection, (Cell(self.scorer), *cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ class VarianceStudy(Printed):
         return {"estimator": self.estimator, "runs": [asdict(row) for row in self.rows]}
 
     def tables(self) -> list[Table]:
-        return [Table(COLUMNS, tuple(row.row() for row in self.rows), corner="collection", key="collection")]
+        columns = (Column("scorer"), *(Column(name, heading) for name, heading, _ in SHOWN))
+        return [Table(columns, tuple(row.row() for row in self.rows), corner="collection", key="collection")]
 
     def __repr__(self) -> str:
         return short_repr(self, f"of {len(self.rows)} runs, {self.estimator}")
@@ -127,7 +128,3 @@ def _row(audit: Audit, estimator: Estimator, first: dict[str, float]) -> Varianc
 
 def _profile(residual: SlotResidual) -> list[float | None]:
     return [unless_nan(value) for value in residual.profile]
-
-
-def _digits(value: float | None, digits: str) -> Cell:
-    return Cell() if value is None else Cell(value, text=f"{value:{digits}}")

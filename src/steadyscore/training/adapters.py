@@ -38,6 +38,16 @@ AGREEMENT = 1e-4
 """Largest difference of a score between merged and unmerged weights."""
 PERMUTATIONS = 3
 """Orders under which the overlap that goes with a cutoff is measured, where no run is named."""
+PROBE = Instance(
+    "probe",
+    "what is the capital of portugal",
+    (
+        Candidate("0", "Lisbon is the capital of Portugal."),
+        Candidate("1", "The river Tagus reaches the sea near Lisbon."),
+        Candidate("2", "Bread rises because yeast makes gas."),
+    ),
+)
+"""What an adapter and a merged model are tried on."""
 
 
 def verify(folder: Path, base: str | None = None, allow_base_mismatch: bool = False) -> JsonObject:
@@ -52,8 +62,9 @@ def verify(folder: Path, base: str | None = None, allow_base_mismatch: bool = Fa
     )
     scorers = [_probe_scorer(engine, card) for engine in (plain, adapted)]
     now = scorers[1].prompt_hash
-    prompts = _probe_prompts(scorers[1])
-    refuse_mismatches(prompt_mistakes(adapter_identity(folder, card), now, prompts[0].grade_tokens), allow_base_mismatch)
+    prompt = scorers[1].prompt(PROBE, windows(range(len(PROBE.pool)), scorers[1].width or len(PROBE.pool))[0])
+    assert isinstance(prompt, Prompt)
+    refuse_mismatches(prompt_mistakes(adapter_identity(folder, card), now, prompt.grade_tokens), allow_base_mismatch)
     before, after = (_probe_scores(scorer) for scorer in scorers)
     return {
         "tensors": len(tensors),
@@ -106,25 +117,8 @@ def _probe_scorer(engine: Backend, card: Card) -> Scorer:
     return Scorer(engine, TASKS[card.task], Settings(**known))
 
 
-def _probe_instance() -> Instance:
-    texts = (
-        "Lisbon is the capital of Portugal.",
-        "The river Tagus reaches the sea near Lisbon.",
-        "Bread rises because yeast makes gas.",
-    )
-    return Instance("probe", "what is the capital of portugal", tuple(Candidate(str(i), text) for i, text in enumerate(texts)))
-
-
-def _probe_prompts(scorer: Scorer) -> list[Prompt]:
-    instance = _probe_instance()
-    n = len(instance.pool)
-    prompts = [scorer.prompt(instance, window) for window in windows(range(n), scorer.width or n)]
-    return [prompt for prompt in prompts if isinstance(prompt, Prompt)]
-
-
 def _probe_scores(scorer: Scorer) -> np.ndarray:
-    instance = _probe_instance()
-    return np.stack([scorer.score(instance, order) for order in ([0, 1, 2], [2, 0, 1])])
+    return np.stack([scorer.score(PROBE, order) for order in ([0, 1, 2], [2, 0, 1])])
 
 
 # -- the cutoff

@@ -17,11 +17,10 @@ from ..machine.console import bar
 from ..machine.disk import is_there
 from ..machine.names import short_repr
 from ..machine.places import Place, parse_place
-from ..runs.folder import Run
 from ..runs.layout import RECORD_FILE
 from ..scoring.config import AuditConfig, Cut, ShownSettings, configure, in_precision_of, open_scorer
 from ..scoring.parts import Cluster, Worker, score_on
-from ..scoring.score import cut_instances
+from ..scoring.score import cut_instances, score_collection
 from ..scoring.scorer import Scorer
 from ..scoring.starts import start_remarks
 from ..tasks import TASKS
@@ -33,7 +32,7 @@ from .labels import (
     first_orders,
     from_judgements,
     is_subset,
-    label_collection,
+    label_by_run,
     label_quality,
     nested_subset,
     only_candidates,
@@ -248,20 +247,19 @@ def _record(work: LabelWork, labels: Sequence[Label]) -> JsonObject:
 def _score(work: LabelWork, source: Source) -> tuple[list[Label], list[Failure]]:
     """Labels, and the queries that the teacher failed on."""
     scorer, shown = work.open_teacher(source)
-    labels = label_collection(
+    run = score_collection(
         scorer,
         source,
         work.out,
         shown,
-        scale=work.config.scale,
         command=list(work.command),
         progress=bar(f"labels of {work.named} for {source.collection.name}", work.quiet),
         allow_scorer_change=work.allow_scorer_change,
     )
-    record = Run.open(work.out).record
-    for remark in start_remarks(record):
+    labels = label_by_run(run, work.config.scale)
+    for remark in start_remarks(run.record):
         console.say(f"{scorer.name}: {remark}")
-    return labels, record.failed
+    return labels, run.record.failed
 
 
 def _derive(work: LabelWork, source: Source) -> list[Label]:

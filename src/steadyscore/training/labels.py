@@ -25,10 +25,7 @@ from ..runs.folder import Run
 from ..runs.layout import DERIVED_FILE, LABELS_FILE, RECORD_FILE, label_schema
 from ..runs.records import DataIdentity
 from ..runs.table import Scored, read_table, row_groups
-from ..scoring.config import AuditConfig
-from ..scoring.loop import Progress
-from ..scoring.score import score_collection
-from ..scoring.scorer import Scorer, ideal_gains
+from ..scoring.scorer import ideal_gains
 from ..terms import GRADES, Instance, JsonObject
 from ..window.presentation import generator
 
@@ -73,23 +70,10 @@ def target(label: Label, teacher_orders: int | None = None) -> np.ndarray:
 # -- making labels
 
 
-def label_collection(
-    scorer: Scorer,
-    source: Data,
-    folder: Place,
-    config: AuditConfig,
-    *,
-    scale: Scale = "unit",
-    command: list[str] | None = None,
-    progress: Progress | None = None,
-    allow_scorer_change: bool = False,
-) -> list[Label]:
-    """Score the pools under T = config.permutations orders (resumable) and keep the labels beside the run."""
-    run = score_collection(
-        scorer, source, folder, config, command=command, progress=progress, allow_scorer_change=allow_scorer_change
-    )
-    labels = [from_scored(scored, scale, scorer.name) for scored in run.iter_queries()]
-    write_labels(folder, labels)
+def label_by_run(run: Run, scale: Scale = "unit") -> list[Label]:
+    """The labels that a teacher's finished run under T permutations gives, which are kept beside it."""
+    labels = [from_scored(scored, scale, run.record.name) for scored in run.iter_queries()]
+    write_labels(run.folder, labels)
     return labels
 
 

@@ -1,4 +1,4 @@
-"""Rows and columns that several tables share, and a table of one block."""
+"""Rows, columns and blocks that several tables share, and a table of one block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..names import BASES, COLLECTIONS, SYSTEMS
-from ..recipe import Artifact, Block, Fields, Line, line
+from ..recipe import Artifact, Block, Drawing, Fields, Line, line
 
 NDCG, TAU = Fields(measure="ndcg@10"), Fields(measure="tau_psi")
 DASH = Fields(text="---")
@@ -56,6 +56,17 @@ def variants_by_measure(lines: tuple[Line, ...], group: str = "", **given: Any) 
         for variant in lines
         for label, measured in (("nDCG", NDCG), ("τ-PSI", TAU))
     )
+
+
+SHUFFLES = 40
+"""Permutations that ensembles are made of."""
+BUDGETS = tuple(line(str(k), serving=k, at=float(k)) for k in range(1, 11))
+
+
+def amortized(title: str, axis: str, rows: tuple[Line, ...], **measured: Any) -> Block:
+    """A measure against the number of permutations that are averaged."""
+    drawn = Drawing("lines", "K, permutations averaged", axis)
+    return Block(title, rows, BUDGETS, measured | Fields(permutations=SHUFFLES), "K", draw=drawn)
 
 
 def table(

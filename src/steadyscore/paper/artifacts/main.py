@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...collection.catalogue import CATALOGUE
 from ...tasks import TASKS
 from ..names import COLLECTIONS, DEEP_LEARNING_V2, PRIVATE, SEEDS, TRAINING_DATA
 from ..recipe import Artifact, Block, Drawing, Fields, Line, line, minus, panels
-from .common import DASH, FOUR, THREE, measures, systems, table
+from .common import BUDGETS, DASH, FOUR, SHUFFLES, THREE, amortized, measures, systems, table
 
 TRAINED = ("single-order", "order-averaged", "debias-first", "permutation-augmentation", "oc-sft")
-SHUFFLES = 40
 
 PHENOMENON = panels(
     "phenomenon",
@@ -123,34 +121,20 @@ SPREAD = panels(
     ),
 )
 
-BUDGETS = tuple(line(str(k), serving=k, at=float(k)) for k in range(1, 11))
-
-
-def _amortized(title: str, rows: tuple[Line, ...], **decision: Any) -> Block:
-    axis = title[4:].lower().removeprefix("retained-set ")
-    return Block(
-        title,
-        rows,
-        BUDGETS,
-        decision | Fields(permutations=SHUFFLES),
-        "K",
-        draw=Drawing("lines", "K, permutations averaged", axis),
-    )
-
-
 AMORT_CONSUMERS = panels(
     "amortconsumers",
     "OC-SFT at K=1 beats BSC at K=10 permutations on two of the three consumers",
     "Qwen3-4B, ensembles of K from forty permutations. In (a) OC-SFT's cutoff keeps at each K the share that the off-the-shelf "
     "scorer's F1-tuned cutoff keeps on the half it was tuned on. The last block, of the text of the appendix, has three seeds.",
-    _amortized(
+    amortized(
         "(a) Retained-set overlap",
+        "overlap",
         (FOUR[0], line("OC-SFT", system="oc-sft", matched_to="off-the-shelf")),
         collections="reranking",
         measure="overlap",
     ),
-    _amortized("(b) Answer flip", (FOUR[0], FOUR[3]), collections="qa", measure="answer_flip", reader="first"),
-    _amortized("(c) Pair flip", (FOUR[0], FOUR[3]), collections="responses", measure="pair_flip"),
+    amortized("(b) Answer flip", "answer flip", (FOUR[0], FOUR[3]), collections="qa", measure="answer_flip", reader="first"),
+    amortized("(c) Pair flip", "pair flip", (FOUR[0], FOUR[3]), collections="responses", measure="pair_flip"),
     Block(
         "Retained-set overlap at each row's own F1-tuned cutoff",
         THREE,

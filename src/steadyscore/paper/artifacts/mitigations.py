@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..names import GROUPS, SEEDS
 from ..recipe import Block, Drawing, Fields, Line, gain_of_gains, line, minus, panels
-from .common import DASH, FOUR, NDCG, SIX, TAU, collections, estimate, measures, systems, table, variants_by_measure
+from .common import DASH, FOUR, NDCG, SIX, TAU, amortized, collections, estimate, measures, systems, table, variants_by_measure
 
 ROUND_ROBIN = Fields(partition="round_robin")
 CHANGE = estimate("Change")
@@ -174,14 +174,7 @@ AMORT = panels(
     "amort",
     "OC-SFT at K=1 is within 0.006 nDCG@10 of the off-the-shelf K=10 ensemble",
     "Qwen3-4B, 18 collections. K = 1 is the first-stage order; K of 2 and more are means over ensembles of random permutations.",
-    Block(
-        "(left) nDCG@10 against K",
-        FOUR,
-        tuple(line(str(k), serving=k, at=float(k)) for k in range(1, 11)),
-        Fields(collections="reranking", measure="ndcg@10", permutations=40),
-        corner="K",
-        draw=Drawing("lines", "K, permutations averaged", "nDCG@10"),
-    ),
+    amortized("(left) nDCG@10 against K", "nDCG@10", FOUR, collections="reranking", **NDCG),
     Block("(right) Single-pass τ-PSI", FOUR, (line("τ-PSI", **TAU),), Fields(collections="reranking")),
 )
 

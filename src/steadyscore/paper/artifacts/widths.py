@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..names import BASES, COLLECTIONS, DEEP_LEARNING_V2, DENSE, PRIVATE, RERANKING, SEEDS, TWELVE
-from ..recipe import Block, Drawing, Fields, Line, line, minus, panels
-from .common import FOUR, NDCG, SIX, bases, collections, estimate, measures, systems, table, variants_by_measure
+from ..recipe import Block, Bold, Drawing, Fields, Line, line, minus, panels
+from .common import FOUR, NDCG, SIX, TAU, bases, collections, estimate, measures, systems, table, variants_by_measure
 from .tasks import CONTENT, LENGTH, MATCHED, ONE_PERMUTATION, ORDER_AVERAGED, SKELETON, between
 
 WIDTH_CONTROLS = panels(
@@ -162,32 +162,29 @@ SHORT = {
 ACROSS = collections({name: SHORT.get(name, COLLECTIONS[name]) for name in RERANKING})
 PUBLIC_16, ALL_18 = line("Public 16", collections="public"), line("All 18", collections="reranking")
 
+
+def _quality_across(*methods: Line) -> Block:
+    """Quality on every reranking collection."""
+    return Block("nDCG@10, higher is better", methods, (PUBLIC_16, *ACROSS), NDCG | Fields(digits=2), "Method")
+
+
+def _instability_across(*methods: Line, bold: Bold = "") -> Block:
+    return Block("τ-PSI, lower is better", methods, (PUBLIC_16, *ACROSS), TAU | Fields(digits=2), "Method", bold=bold)
+
+
 _UNTRAINED = (*systems(("off-the-shelf",)), line("CapCal", system="off-the-shelf", mitigation="capcal"))
 _STUDENTS = systems(SIX[1:], is_rival=True)
 PUBLIC_FULL = panels(
     "public-full",
     "Full per-collection reranking results for the Qwen3-4B student and its baselines",
     "Seed 42, M = 10. BM25 is the order of the pool itself; its τ-PSI is zero by construction.",
-    Block(
-        "nDCG@10, higher is better",
-        (
-            line("BM25 retrieval", system="off-the-shelf", measure="first_stage_ndcg@10"),
-            *systems(("gpt-5.4",)),
-            *_UNTRAINED,
-            *_STUDENTS,
-        ),
-        (PUBLIC_16, *ACROSS),
-        Fields(measure="ndcg@10", digits=2),
-        corner="Method",
+    _quality_across(
+        line("BM25 retrieval", system="off-the-shelf", measure="first_stage_ndcg@10"),
+        *systems(("gpt-5.4",)),
+        *_UNTRAINED,
+        *_STUDENTS,
     ),
-    Block(
-        "τ-PSI, lower is better",
-        (*_UNTRAINED, *_STUDENTS),
-        (PUBLIC_16, *ACROSS),
-        Fields(measure="tau_psi", digits=2),
-        corner="Method",
-        bold="best",
-    ),
+    _instability_across(*_UNTRAINED, *_STUDENTS, bold="best"),
 )
 
 _THIRTEEN = (
@@ -211,20 +208,8 @@ SPECIALIZED = panels(
     "specialized",
     "Purpose-built rerankers and training variants on Qwen3-Reranker-4B",
     "Seed 42, M = 10. The external systems get what `steadyscore audit --scorer system:...` shows them.",
-    Block(
-        "nDCG@10, higher is better",
-        (*_LISTWISE, *_MXBAI, *_RERANKER),
-        (PUBLIC_16, *ACROSS),
-        Fields(measure="ndcg@10", digits=2),
-        corner="Method",
-    ),
-    Block(
-        "τ-PSI, lower is better",
-        (*_LISTWISE, *_RERANKER),
-        (PUBLIC_16, *ACROSS),
-        Fields(measure="tau_psi", digits=2),
-        corner="Method",
-    ),
+    _quality_across(*_LISTWISE, *_MXBAI, *_RERANKER),
+    _instability_across(*_LISTWISE, *_RERANKER),
 )
 
 TEACHERS = {"oc-sft": "Self-distilled", "oc-sft-by-qwen3-32b": "Qwen3-32B", "oc-sft-by-gpt-5.4": "GPT-5.4"}
