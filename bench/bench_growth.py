@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from bench_scoring import said
 from contenders import EMBEDDED_MODEL, OURS, TINY_MODEL, Case
-from turns import Row, run, write
+from turns import Row, read, run, write
 
-AXES = {"width": "window size B", "orders": "orders M", "pool": "pool", "chars": "characters a document", "queries": "queries"}
+AXES = {"width": "window size B", "orders": "orders M", "pool": "pool", "chars": "document length", "queries": "queries"}
 KINDS = ("causal", "isolated", "set")
 
 
@@ -86,6 +86,7 @@ def draw(rows: Sequence[Row], grid: dict[str, list[Case]], file: Path) -> None:
     """Processor seconds against each size, both in logarithms; a panel an axis, a line a kind of windows."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     matplotlib.rcParams["svg.fonttype"] = "none"
     matplotlib.rcParams["svg.hashsalt"] = "growth"
@@ -95,15 +96,20 @@ def draw(rows: Sequence[Row], grid: dict[str, list[Case]], file: Path) -> None:
     for panel, (axis, cases) in zip(panels, grid.items(), strict=True):
         sizes = [getattr(case, axis) for case in cases]
         for kind, style, colour in zip(KINDS, ("o-", "s--", "^:"), ("#0072b2", "#d55e00", "#009e73"), strict=True):
-            if (axis, kind) != ("width", "set"):
+            if (axis, kind) == ("width", "set"):
+                panel.plot([], [], style, color=colour, label=kind)  # for the legend
+            else:
                 panel.plot(sizes, [costs[kind, case] for case in cases], style, color=colour, label=kind)
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter(NullFormatter())
         panel.set_title(AXES[axis], loc="left")
         panel.set_xticks(sizes, [str(size) for size in sizes])
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("processor seconds")
-    panels[-1].legend(frameon=False, loc="upper left")
+    panels[0].legend(frameon=False, loc="upper left")
     figure.savefig(file, metadata={"Date": None})
 
 
@@ -118,7 +124,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--draw", type=Path, metavar="FILE", help="a plot, as SVG")
+    parser.add_argument(
+        "--from", type=Path, metavar="FILE", dest="known", help="measure nothing: tell, or draw, such a JSON file"
+    )
     args = parser.parse_args()
+    if args.known:
+        record = read(args.known)
+        return tell(record, grids(**record["grid"]), args.draw)
     if args.points < 3:
         parser.error("--points must be at least 3: a line through two points has no interval")
     if args.pool < 2 ** (args.points - 1):
@@ -131,9 +143,14 @@ def main() -> None:
     chosen = [contender for contender in OURS if contender.precision == args.precision]
     record = run(chosen, cases, checked, args.model, args.rounds, args.threads)
     fitted = {field: exponents(record["rows"], grid, field) for field in ("processor", "tokens")}
-    write(record | {"exponents": to_json(fitted)}, args.json)
-    if args.draw:
-        draw(record["rows"], grid, args.draw)
+    record |= {"grid": {"pool": args.pool, "width": args.width, "points": args.points}, "exponents": to_json(fitted)}
+    write(record, args.json)
+    tell(record, grid, args.draw)
+
+
+def tell(record: dict[str, Any], grid: dict[str, list[Case]], file: Path | None) -> None:
+    if file:
+        draw(record["rows"], grid, file)
     print(table(record["rows"], grid))
     print(said(record))
 

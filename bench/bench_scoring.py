@@ -6,10 +6,10 @@
 What reads the same prompts must give the same scores, or the run ends with exit code 1 and no table. Ours is compared with a
 plain pass over each window too; llama.cpp at the last slot of each. "As fast" is in processor seconds: what reads one candidate
 a prompt beside `rerankers`, the other readings beside plain transformers in causal windows. What reads something else, or with
-other weights, is a row of its times only. The share of the peak is what the model's matrices take, of what a product of two
-matrices reaches in the same run in the same precision, on one thread. What is not installed is a row that says so; what has a
-Python of its own is named: --python vLLM=/path/python. With --orders every pool is read in so many orders, as an audit reads
-it, and once by what has no order.
+other weights, is a row of its times only. The share of the peak is what the model's matrices take, of what the faster product
+of two matrices reaches in the same run in the same precision, on one thread. What is not installed is a row that says so; what
+has a Python of its own is named: --python vLLM=/path/python. With --orders every pool is read in so many orders, as an audit
+reads it, and once by what has no order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from contenders import BASE, CONTENDERS, EMBEDDED_MODEL, Case, Contender
-from turns import Row, run, write
+from turns import Row, read, run, write
 
 PEAK = "product of matrices"
 BASES = {"pointwise": Contender("rerankers", "float32", "pointwise")}
@@ -37,7 +37,10 @@ def speed(row: Row, rows: Sequence[Row]) -> float | None:
 
 def table(rows: Sequence[Row]) -> str:
     done = [row for row in rows if not row.reason]
-    peaks = {row.contender.precision: pace(row) for row in done if row.contender.way == PEAK}
+    products = [row for row in done if row.contender.way.startswith(PEAK)]
+    peaks: dict[str, float] = {}
+    for row in products:
+        peaks[row.contender.precision] = max(pace(row), peaks.get(row.contender.precision, 0.0))
     lines = [
         "| pool | | precision | seconds | processor | as fast | of the peak | memory, MB | differs by |",
         "|---:|---|---|---:|---:|---:|---:|---:|---:|",
@@ -47,7 +50,7 @@ def table(rows: Sequence[Row]) -> str:
         title = f"{contender.way}, {contender.layout}" if contender.layout else contender.way
         if row.case is None:
             lines.append(f"| | {title} | {contender.precision} | not run: {row.reason} | | | | | |")
-        elif contender.way != PEAK:
+        elif row not in products:
             times = speed(row, done)
             cells = [
                 f"{row.median('seconds'):.2f}",
@@ -58,9 +61,8 @@ def table(rows: Sequence[Row]) -> str:
                 f"time only: {contender.time_only}" if row.difference is None else f"{row.difference:.1e}",
             ]
             lines.append(f"| {row.case.pool} | {title} | {contender.precision} | {' | '.join(cells)} |")
-    return "\n".join(
-        [*lines, "", *(f"A product of matrices in {name}: {peak / 1e9:.0f} GFLOP per second." for name, peak in peaks.items())]
-    )
+    lines += ["", *(f"A {row.contender.name}: {pace(row) / 1e9:.0f} GFLOP per second." for row in products)]
+    return "\n".join(lines)
 
 
 def pace(row: Row) -> float:
@@ -77,19 +79,53 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help=f"those whose name begins so: {known}")
     parser.add_argument("--python", nargs="+", default=[], metavar="WAY=FILE", help="a contender's own Python")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--draw", type=Path, metavar="FILE", help="a plot of the first pool, as SVG")
+    parser.add_argument(
+        "--from", type=Path, metavar="FILE", dest="known", help="measure nothing: tell, or draw, such a JSON file"
+    )
     args = parser.parse_args()
+    if args.known:
+        return tell(read(args.known), args.draw)
     chosen = [contender for contender in CONTENDERS if contender.name.startswith(tuple(args.only))]
     cases = [Case(pool=size, orders=args.orders) for size in args.pools]
     pythons = dict(pair.split("=", 1) for pair in args.python)
     record = run(chosen, cases, cases, EMBEDDED_MODEL, args.rounds, args.threads, pythons)
     write(record, args.json)
+    tell(record, args.draw)
+
+
+def tell(record: dict[str, Any], file: Path | None) -> None:
+    if file:
+        draw(record["rows"], file)
     print(table(record["rows"]))
     print(said(record))
 
 
+def draw(rows: Sequence[Row], file: Path) -> None:
+    """Processor seconds of the first pool: a full circle where the scores were compared, else an open one."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    matplotlib.rcParams["svg.hashsalt"] = "scoring"
+    done = [row for row in rows if row.case is not None and not row.contender.way.startswith(PEAK)]
+    first = [row for row in reversed(done) if row.case == done[0].case]
+    figure = Figure(figsize=(8, 0.32 * len(first) + 0.9), layout="constrained")
+    panel = figure.subplots()
+    for row in first:
+        colour = "#0072b2" if row.contender.way == "ours" else "#666666"
+        filled = "none" if row.difference is None else colour
+        panel.scatter(row.median("processor"), row.contender.name, facecolors=filled, edgecolors=colour)
+    panel.set_xscale("log")
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.set_xlabel("processor seconds (logarithmic); an open circle is a time only")
+    panel.grid(alpha=0.3)
+    figure.savefig(file, metadata={"Date": None})
+
+
 def said(record: dict[str, Any]) -> str:
     """What the figures are of, in a line."""
-    about = {name: value for name, value in record.items() if name not in ("rows", "load")}
+    about = {name: value for name, value in record.items() if name not in ("rows", "load", "exponents", "grid")}
     before, after = record["load"]
     return f"Load {before:.1f} at the start, {after:.1f} at the end; {json.dumps(about)}"
 

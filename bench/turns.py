@@ -60,6 +60,8 @@ class Row:
         self.contender, self.case, self.reason = contender, case, reason
         self.expected: np.ndarray | None = None
         self.difference: float | None = None
+        self.versions: dict[str, str] = {}
+        """Of its own Python, where it has one."""
         self.readings: list[Timed] = []
         self.scores: list[np.ndarray] = []
 
@@ -70,8 +72,19 @@ class Row:
         said = dict(self.contender._asdict())
         if self.case is None:
             return said | {"reason": self.reason}
-        readings = [reading._asdict() for reading in self.readings]
+        said |= {"versions": self.versions} if self.versions else {}
+        readings = [{field: float(f"{value:.6g}") for field, value in each._asdict().items()} for each in self.readings]
         return said | {"case": self.case._asdict(), "difference": self.difference, "readings": readings}
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Row:
+        contender = Contender(*(said[field] for field in Contender._fields))
+        if "reason" in said:
+            return cls(contender, reason=said["reason"])
+        row = cls(contender, Case(**said["case"]))
+        row.versions = said.get("versions", {})
+        row.difference, row.readings = said["difference"], [Timed(**reading) for reading in said["readings"]]
+        return row
 
 
 class Process:
@@ -86,8 +99,11 @@ class Process:
         self.process = subprocess.Popen(command, text=True, env=environment, **pipes)  # type: ignore[call-overload]
 
     def refusal(self) -> str:
-        """Why it could not be opened; empty where it is."""
-        return "" if self.process.stdout.readline() else self._last_words()
+        """Why it could not be opened; empty where it is, and says on what versions."""
+        if not (said := self.process.stdout.readline()):
+            return self._last_words()
+        self.versions = json.loads(said)
+        return ""
 
     def ask(self, request: str, case: Case) -> Any:
         print(json.dumps([request, *case]), file=self.process.stdin, flush=True)
@@ -111,7 +127,7 @@ def serve(contender: Contender, model: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
     reader = open_contender(contender, model)
-    print(json.dumps("open"), file=answers, flush=True)
+    print(json.dumps(versions()), file=answers, flush=True)
     for line in sys.stdin:
         request, *fields = json.loads(line)
         case = Case(*fields)
@@ -144,8 +160,9 @@ def take_turns(
                 rows.append(Row(contender, reason=reason))
                 continue
             rows += [Row(contender, case) for case in cases]
-            for row in rows:
-                if row.contender == contender and row.case in prepared:
+            for row in rows[-len(cases) :]:
+                row.versions = {} if process.versions == versions() else process.versions
+                if row.case in prepared:
                     expected = process.ask("prepare", row.case)
                     row.expected = None if expected is None else np.array(expected, dtype=float)
         for _ in range(rounds):
@@ -210,22 +227,33 @@ def run(
 
 def machine() -> dict[str, Any]:
     """What the figures are of: the kind of machine, the day, versions."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     cpu = Path("/proc/cpuinfo")
     flags = set(cpu.read_text().split()) if cpu.exists() else set()
     known = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
     kind = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{''.join(f', {flag}' for flag in known)}"
-    return {"machine": kind, "date": f"{datetime.now(UTC):%Y-%m-%d}", "versions": versions}
+    return {"machine": kind, "date": f"{datetime.now(UTC):%Y-%m-%d}", "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """Of this Python and of what contenders are made of."""
+    known = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            known[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return known
+
+
+def read(file: Path) -> dict[str, Any]:
+    """A record as `write` left it."""
+    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return record | {"rows": [Row.from_json(row) for row in record["rows"]]}
 
 
 def write(record: dict[str, Any], file: Path | None) -> None:
     if file is not None:
-        file.write_text(json.dumps(record | {"rows": [row.to_json() for row in record["rows"]]}, indent=1) + "\n")
+        file.write_text(json.dumps(record | {"rows": [row.to_json() for row in record["rows"]]}) + "\n")
 
 
 if __name__ == "__main__":
