@@ -189,14 +189,17 @@ lint: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Ours beside other ways of scoring the same windows, in about five minutes; the figures also as runs/bench.json. Other questions
-# have scripts of their own in bench/: make bench BENCH="threads precision"; llama.cpp and the embedded file with another Python.
-BENCH ?= scoring
+# Ours beside other ways of scoring the same pools, and how its time grows (docs/benchmarks.md); the figures also as
+# runs/bench-scoring.json and runs/bench-growth.json. Other questions have scripts of their own in bench/:
+# make bench BENCH="threads precision". llama.cpp, vLLM and rank-llm with a Python that has them: make bench PYTHONS="vLLM=/path/python".
+BENCH ?= scoring growth
 BENCH_PYTHON ?= $(BIN)/python
+PYTHONS ?=
+BENCH_OPTIONS_scoring = --json runs/bench-scoring.json --draw runs/bench-scoring.svg $(if $(PYTHONS),--python $(PYTHONS))
+BENCH_OPTIONS_growth = --json runs/bench-growth.json --draw runs/bench-growth.svg
 bench: setup
 	@mkdir -p runs
-	@set -e; for b in $(BENCH); do echo "== bench/bench_$$b.py"; \
-	  $(BENCH_PYTHON) bench/bench_$$b.py $$(test $$b != scoring || echo --json runs/bench.json); done
+	@set -e; $(foreach b,$(BENCH),echo "== bench/bench_$(b).py"; $(BENCH_PYTHON) bench/bench_$(b).py $(BENCH_OPTIONS_$(b));)
 
 # The notebooks with their outputs, the cells of the embedded language model among them.
 examples: setup
