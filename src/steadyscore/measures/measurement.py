@@ -116,12 +116,11 @@ class OneByOne:
 
     def __init__(self, name: str, by: Threshold, before: OneByOne | None = None):
         self._name, self._by, self._cutoff = name, by, Cutoff(None, "none yet")
-        self._before: list[Scored] = []
-        """In the one presentation that a cutoff is fitted in."""
+        self._before = FittingScores()
         self._whole: dict[str, Cutoff] = {}
-        if before is not None and before._before:
-            fitted = find_cutoff(before._before, by)
-            self._whole = {query.query_id: fitted.of(place) for place, query in enumerate(before._before)}
+        if before is not None and before._before.ids:
+            fitted = freeze_cutoff(before._before, by)
+            self._whole = {query_id: fitted.of(place) for place, query_id in enumerate(before._before.ids)}
 
     def value(self, query: Scored) -> float:
         """Its value; NaN where it has none."""
@@ -135,11 +134,9 @@ class OneByOne:
         """The cutoff for this query, which is then one of those before."""
         if not self._by.is_fitted:
             return find_cutoff([query], self._by)
-        if (count := len(self._before)) >= FITTED_FIRST and (count & (count - 1)) == 0:
-            self._cutoff = replace(find_cutoff(self._before, self._by), values=None)
-        is_first_stage = self._by.protocol != "reference" and query.first_stage is not None
-        row = np.flatnonzero((query.permutations == FIRST_STAGE) == is_first_stage)[:1]
-        self._before.append(_with_rows(query, row))
+        if (count := len(self._before.ids)) >= FITTED_FIRST and (count & (count - 1)) == 0:
+            self._cutoff = replace(freeze_cutoff(self._before, self._by), values=None)
+        self._before.add(query, self._by)
         return self._cutoff
 
 
@@ -302,12 +299,9 @@ def _survey_alike(queries: Iterable[Scored], by: Threshold) -> tuple[Iterable[Sc
 def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
     survey = _Survey()
     for query in queries:
-        first_stage = query.first_stage
-        if first_stage is None:
+        survey.fitting.add(query, by)
+        if query.first_stage is None:
             survey.without_first_stage.append(query.query_id)
-        in_permutation = by.protocol == "reference" or first_stage is None
-        row: Array = query.permuted[0] if in_permutation else first_stage  # type: ignore[assignment]
-        survey.fitting.add(query.query_id, by, row, query.gold, in_permutation=in_permutation, is_judged=query.is_judged)
         if query.is_placed and len(query.permuted) > 1:
             survey.width = max(survey.width, int(placed_scores(query)[1].max()) + 1)
         survey.candidates += len(query.candidate_ids)
