@@ -23,12 +23,12 @@ from .layouts import LAYOUTS, aliases_of, hotpotqa
 from .passages import (
     ROLES,
     BuildRequest,
+    Choose,
     Documents,
     checksums,
     from_ir_datasets,
     from_passages,
     header,
-    passage_options,
     raise_mistakes_at_end,
 )
 from .splits import leave_out_shared, sample_ids
@@ -66,8 +66,7 @@ def from_hub(request: BuildRequest, report: Report) -> tuple[Collection, Iterato
     if known.ir_datasets:
         stage = request.stage or (parse_first_stage(known.first_stage) if known.first_stage else None)
         check_installed(f"data get {known.name}", "ir_datasets", *(STAGE_MODULES[stage.kind] if stage else ()))
-        options = passage_options(request, report, _sample(request))
-        instances = from_ir_datasets(known.ir_datasets, stage, report, **options)
+        instances = from_ir_datasets(known.ir_datasets, stage, request, report, _sample(request))
     elif known.hub:
         check_installed(f"data get {known.name}", "datasets")
         instances = _from_records(partial(_hub_records, *known.hub), request, report)
@@ -77,7 +76,7 @@ def from_hub(request: BuildRequest, report: Report) -> tuple[Collection, Iterato
     return collection, _kept(_explain_download_errors(instances, known), request, report, _limit(request))
 
 
-def _sample(request: BuildRequest) -> Callable[[Iterable[str]], list[str]] | None:
+def _sample(request: BuildRequest) -> Choose | None:
     known = request.known
     return partial(sample_ids, size=known.sample, seed=request.seed, spare=request.spare) if known.sample else None
 
