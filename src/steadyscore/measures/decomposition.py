@@ -5,7 +5,7 @@ One query is `scores` (M, n) with the 0-based `slots` (M, n) and `windows` (M, n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -150,8 +150,13 @@ def collection_shares(components: Sequence[Components]) -> Components:
     Queries with an undefined component are left out. NaN where no query is left or nothing varies: a scorer without an
     order effect has no shares. Macro figures are means of these over collections.
     """
-    table = known_components(np.array(components, float).reshape(-1, 4))
-    return shares_of(table.mean(axis=0) if len(table) else np.full(4, np.nan))
+    return shares_of(mean_components(components))
+
+
+def mean_components(components: Iterable[Components]) -> Components:
+    """Means over the queries that have all components; NaN where none has."""
+    table = known_components(np.array(list(components), float).reshape(-1, 4))
+    return Components(*(table.mean(axis=0) if len(table) else np.full(4, np.nan)).tolist())
 
 
 def known_components(table: Array) -> Array:
@@ -160,7 +165,7 @@ def known_components(table: Array) -> Array:
     return known
 
 
-def shares_of(components: Array) -> Components:
+def shares_of(components: Components | Array) -> Components:
     """Query-mean components as shares of their total; NaN where nothing varies."""
     total, slot, window, _ = components
     if not total > 0:
@@ -316,11 +321,7 @@ def placed_scores(query: Scored) -> tuple[Array, Array, Array]:
 
 def variance_components(queries: Sequence[Scored], protocol: Estimator = "reference") -> Components:
     """Slot, window and remaining variance of a collection in squared score units: means over queries that have all of them."""
-    shares = (variance_shares(*_placed(query), protocol=protocol) for query in queries)
-    table = known_components(np.array(list(shares), float).reshape(-1, 4))
-    if not len(table):
-        return Components(*[float("nan")] * 4)
-    return Components(*(float(value) for value in table.mean(axis=0)))
+    return mean_components(variance_shares(*_placed(query), protocol=protocol) for query in queries)
 
 
 def slot_profile(queries: Sequence[Scored], *, gold: bool = False) -> SlotResidual:
