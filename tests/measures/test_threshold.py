@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.errors import InputError
-from steadyscore.measures.threshold import Steps, cutoff_grid, fit_cutoff, split_queries
+from steadyscore.measures.threshold import FittingScores, Steps, Threshold, cutoff_grid, deal_queries, fit_cutoff
 
 NAN = np.nan
 
@@ -92,23 +92,28 @@ def test_match_retention_agrees_with_exhaustive_search(target):
     assert Steps(scores).fit([np.ones(len(scores), bool)], target) == [highest]
 
 
-def test_split_is_seeded_halves_and_ignores_the_input_order():
+def half(ids, **by):
+    """The ids on which a cutoff is fitted."""
+    on = FittingScores(ids)
+    return {ids[i] for i in np.flatnonzero(on.half(Threshold(cutoff="f1", **by)))}
+
+
+def test_the_half_is_seeded_and_ignores_the_input_order():
     ids = [f"q{i}" for i in range(43)]
-    for protocol in ("hashed", "reference"):
-        fitting, measuring = split_queries(ids, protocol=protocol)
+    for by in ({}, {"protocol": "reference"}):
+        fitting = half(ids, **by)
         assert len(fitting) == 22
-        assert sorted(fitting + measuring) == sorted(ids)
-        assert split_queries(ids[::-1], protocol=protocol) == (fitting, measuring)
-        assert split_queries(ids, seed=1, protocol=protocol) != (fitting, measuring)
-    assert split_queries(["only"]) == (["only"], [])
-    assert len(split_queries(ids, fraction=0.2)[0]) == 9
+        assert half(ids[::-1], **by) == fitting
+    assert half(ids, seed=1) != half(ids)
+    assert half(["only"]) == {"only"}
 
 
-def test_the_reference_split_is_numpys_shuffle_of_the_sorted_ids():
+def test_the_reference_half_is_from_numpys_shuffle_of_the_sorted_ids():
     ids = np.array(sorted(str(i) for i in range(10)))
     expected = ids.copy()
     np.random.default_rng(20260610).shuffle(expected)
-    assert split_queries([str(i) for i in range(10)], protocol="reference")[0] == expected[:5].tolist()
+    assert half([str(i) for i in range(10)], protocol="reference") == set(expected[:5].tolist())
+    assert deal_queries([str(i) for i in range(10)], protocol="reference") == expected.tolist()
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=5), min_size=1, max_size=8), st.floats(0, 1))

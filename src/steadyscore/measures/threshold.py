@@ -149,33 +149,23 @@ class Cutoff:
 # ---- fitting: one presentation, queries of any pool size ----
 
 
-def split_queries(
-    query_ids: Sequence[str],
-    seed: int | None = None,
-    fraction: float = 0.5,
-    protocol: Literal["hashed", "reference"] = "hashed",
-) -> tuple[list[str], list[str]]:
-    """(queries to fit the cutoff on, queries to measure on); at least one to fit on.
+def deal_queries(query_ids: Sequence[str], seed: int = 0, protocol: Protocol = "midpoints") -> list[str]:
+    """Ids in the order in which they are dealt to halves and folds; the input's order plays no part.
 
-    `hashed` orders the ids by a hash of seed (default 0) and id, so the input's order plays no part. `reference`
-    shuffles the sorted ids with numpy's generator, seed 20260610 unless another is given.
+    It is that of a hash of seed and id, or for `reference` that in which numpy's generator of seed 20260610 shuffles the
+    sorted ids.
     """
-    check_choice(protocol, ("hashed", "reference"), "protocol")
     ids = sorted(query_ids)
     if protocol == "reference":
-        np.random.default_rng(REFERENCE_SEED if seed is None else seed).shuffle(ids)
+        np.random.default_rng(REFERENCE_SEED).shuffle(ids)
     else:
-        ids.sort(key=lambda query_id: hashlib.sha256(f"{seed or 0}:{query_id}".encode()).digest())
-    cut = max(1, round(fraction * len(ids)))
-    return ids[:cut], ids[cut:]
+        ids.sort(key=lambda query_id: hashlib.sha256(f"{seed}:{query_id}".encode()).digest())
+    return ids
 
 
 def fold_queries(query_ids: Sequence[str], seed: int = 0, folds: int = FOLDS) -> Array:
-    """(Q,) the fold of every query, 0 to `folds` - 1: ids are dealt in the order of a hash, so the input's order plays no part.
-
-    Fewer queries than folds have one each.
-    """
-    dealt = {query_id: place % folds for place, query_id in enumerate(split_queries(query_ids, seed, fraction=1)[0])}
+    """(Q,) the fold of every query, 0 to `folds` - 1. Fewer queries than folds have one each."""
+    dealt = {query_id: place % folds for place, query_id in enumerate(deal_queries(query_ids, seed))}
     return np.fromiter((dealt[query_id] for query_id in query_ids), np.int8, len(query_ids))
 
 
@@ -282,29 +272,26 @@ class FittingScores:
     ids: list[str] = field(default_factory=list)
     steps: Steps = field(default_factory=Steps)
     """None where no cutoff is fitted."""
+    is_judged: list[bool] = field(default_factory=list)
     has_relevant: list[bool] = field(default_factory=list)
     """Which queries have a relevant candidate."""
-    is_judged: bool = False
     in_permutation: bool = False
     """The presentation is permutation 0, and not the first-stage order."""
 
     def add(self, query: Scored, by: Threshold) -> None:
         first_stage = query.first_stage if by.protocol != "reference" else None
         self.ids.append(query.query_id)
+        self.is_judged.append(query.is_judged)
         self.has_relevant.append(bool(is_relevant(query.gold).any()))
-        self.is_judged |= query.is_judged
         self.in_permutation |= first_stage is None
         if by.is_fitted:
             row = query.permuted[0] if first_stage is None else first_stage
             self.steps.add(row, query.gold if by.cutoff == "f1" else None)
 
     def half(self, by: Threshold) -> Array:
-        """(Q,) which queries are the half that a cutoff is fitted on."""
-        is_reference = by.protocol == "reference"
-        fit_ids, _ = split_queries(
-            self.ids, None if is_reference else by.seed, protocol="reference" if is_reference else "hashed"
-        )
-        chosen = set(fit_ids)
+        """(Q,) which queries are the half that a cutoff is fitted on; at least one."""
+        dealt = deal_queries(self.ids, by.seed, by.protocol)
+        chosen = set(dealt[: max(1, round(len(dealt) / 2))])
         return np.fromiter((query_id in chosen for query_id in self.ids), bool, len(self.ids))
 
     def retention(self, cutoff: float, by: Threshold) -> float:
@@ -324,7 +311,7 @@ def freeze_cutoff(on: FittingScores, by: Threshold) -> Cutoff:
     if count < 2:
         return Cutoff(None, "none: it is fitted on other queries, and there is only one; --cutoff and --keep need no other")
     is_f1, is_reference = by.retention is None, by.protocol == "reference"
-    if is_f1 and not on.is_judged:
+    if is_f1 and not any(on.is_judged):
         return Cutoff(None, "none: tuning it to F1 needs judgements; --match-retention, --cutoff X and --keep do without")
     fitted = on.half(by) if by.half else np.ones(count, bool)
     if is_f1 and not np.array(on.has_relevant)[fitted].any():
