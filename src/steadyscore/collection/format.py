@@ -167,7 +167,7 @@ def collection_from(header: JsonObject) -> Collection:
     return Collection(**values, details={key: value for key, value in header.items() if key not in own} or None)
 
 
-def _values(record: JsonObject, rules: dict[str, Rule]) -> dict[str, Any]:
+def _values(record: dict[str, Any], rules: dict[str, Rule]) -> dict[str, Any]:
     """Values without mistakes as ours: an id is text, a count an int, also where it was written 5.0."""
     made: dict[str, Any] = {}
     for key, value in record.items():

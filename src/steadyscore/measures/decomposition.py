@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from ..errors import InputError
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array
-from .ranking import is_relevant
+from .ranking import is_relevant, ratio
 
 Estimator = Literal["unbiased", "reference"]
 
@@ -131,8 +131,7 @@ def _split_effects(residual: Array, slots: Array, windows: Array, splits: Sequen
     for own in (slice(0, levels[0]), slice(levels[0], k)):
         both = np.einsum("qsi,qij,qsj->qs", effects[:, 1::2, own], gram[:, 0, own, own], effects[:, 2::2, own])
         agreed.append(np.where(is_known, both, 0.0).sum(axis=1))
-    count = is_known.sum(axis=1)
-    return np.where(count[:, None] > 0, np.stack(agreed, axis=-1) / np.maximum(count, 1)[:, None], np.nan)
+    return ratio(np.stack(agreed, axis=-1), is_known.sum(axis=1, keepdims=True))
 
 
 def _least_squares(gram: Array, moved: Array) -> tuple[Array, Array]:
@@ -191,14 +190,14 @@ def slot_profiles(residual: Array, slots: Array, width: int) -> Array:
     """(Q, width) mean order residual in every slot of Q queries of one shape, (Q, M, n) each; NaN where none ever stood."""
     places = (slots + width * np.arange(len(slots))[:, None, None]).ravel()
     seen, moved = np.bincount(places, minlength=len(slots) * width), np.bincount(places, residual.ravel(), len(slots) * width)
-    return np.where(seen > 0, moved / np.maximum(seen, 1), np.nan).reshape(len(slots), width)
+    return ratio(moved, seen).reshape(len(slots), width)
 
 
 def collection_slot_residual(queries: Sequence[SlotResidual]) -> SlotResidual:
     """ψ(p) of a collection: the mean over the queries in which slot p was occupied, and the RMS of that mean profile."""
     profiles = np.array([query.profile for query in queries])  # (Q, width)
     seen = (~np.isnan(profiles)).sum(axis=0)
-    return with_rms(np.where(seen > 0, np.nansum(profiles, axis=0) / np.maximum(seen, 1), np.nan))
+    return with_rms(ratio(np.nansum(profiles, axis=0), seen))
 
 
 def width_effect(scores_B: ArrayLike, scores_1: ArrayLike) -> float:
