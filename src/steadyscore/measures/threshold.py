@@ -215,7 +215,7 @@ class Steps:
     @property
     def levels(self) -> Array:
         """(N,) the scores."""
-        return np.array(self._levels)
+        return np.asarray(self._levels)
 
     def shares(self, cutoff: float) -> Array:
         """(Q,) the share of every pool that a cutoff keeps."""
@@ -230,15 +230,17 @@ class Steps:
 
         Cutoffs are those of the grid, else the midpoints between the part's own scores.
         """
-        ascending = np.argsort(self._levels)
-        level, step = self.levels[ascending], np.array(self._steps)[ascending]
+        ascending = np.argsort(self.levels)
+        levels, steps = self.levels[ascending], np.asarray(self._steps)[ascending]
         owner = np.repeat(np.arange(len(self._sizes), dtype=np.int32), self._sizes)[ascending]
+        del ascending  # a number for each candidate, of which there may be millions
         cutoffs = []
         for part in parts:
             own = part[owner]
-            tried = cutoff_grid(level[own]) if grid is None else grid
-            from_above = np.append(np.cumsum(step[own][::-1])[::-1], 0.0)
-            mean = from_above[np.searchsorted(level[own], tried, side="left")] / int(part.sum())
+            level, step = levels[own], steps[own]
+            tried = cutoff_grid(level) if grid is None else grid
+            from_above = np.append(np.cumsum(step[::-1])[::-1], 0.0)
+            mean = from_above[np.searchsorted(level, tried, side="left")] / int(part.sum())
             objective = mean if target is None else -np.abs(mean - target)
             cutoffs.append(float(tried[np.flatnonzero(objective >= objective.max() - 1e-12)[-1]]))
         return cutoffs
