@@ -7,13 +7,14 @@ import json
 import sys
 from collections import namedtuple
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from steadyscore.collection.files import Report
 from steadyscore.collection.first_stage import FirstStage, parse_first_stage
-from steadyscore.collection.passages import Documents, Files, find_files, from_files, from_ir_datasets
+from steadyscore.collection.passages import BuildRequest, Documents, Files, find_files, from_files, from_ir_datasets, own_files
 from steadyscore.collection.splits import sample_ids
 from steadyscore.collection.trec import read_corpus, read_qrels, read_topics, read_trec_run
 from steadyscore.errors import InputError
@@ -37,11 +38,13 @@ def beir(folder: Path, corpus=CORPUS, qrels="q1\td1\t2\nq1\tabsent\t1\nq2\td2\t1
     return folder
 
 
-def built(folder: Path, format: str = "beir", split: str = "test", stage: str | None = None, depth: int = 100, **options):
-    report = Report()
+def built(
+    folder: Path, format: str = "beir", split: str = "test", stage: str | None = None, depth: int = 100, choose=None, **how
+):
+    report, request = Report(), BuildRequest(replace(own_files("own", format), **how), depth=depth)
     files = find_files(folder, format, split)
     chosen = parse_first_stage(stage) if stage else FirstStage("run", str(files.run)) if files.run else parse_first_stage("bm25")
-    return list(from_files(files, chosen, report, depth=depth, **options)), report
+    return list(from_files(files, chosen, request, report, choose)), report
 
 
 def test_beir_folder(tmp_path):
@@ -139,9 +142,9 @@ def test_every_mistake_of_every_file_is_listed_before_the_first_instance(tmp_pat
     (folder / "run.txt").write_text("301 Q0 A 1 2.5 x\n301 Q0 A 2 2.0 x\n301 Q0 Z 3 1 x\n301 Q0 B 4 nan x\n301 Q0\n")
     with gzip.open(folder / "corpus.jsonl.gz", "wt") as file:
         file.write('{"id": "A", "contents": "x"}\n{"id": "A", "contents": "y"}\n{bad\n{"contents": "no id"}\n[1]\n')
-    report = Report()
+    stage, request = FirstStage("run", str(folder / "run.txt")), BuildRequest(own_files("own", "trec"), depth=10)
     with pytest.raises(InputError) as error:
-        next(from_files(find_files(folder, "trec", "test"), FirstStage("run", str(folder / "run.txt")), report, depth=10))
+        next(from_files(find_files(folder, "trec", "test"), stage, request, Report()))
     told = "\n".join(error.value.mistakes)
     for sign in (
         "topics.tsv:2: query id '301' occurs twice", "topics.tsv:3: no tab", "topics.tsv:4: a query needs",
@@ -212,10 +215,11 @@ def test_ir_datasets_ids(monkeypatch):
     module = type(sys)("ir_datasets")
     module.load = lambda id: Dataset()
     monkeypatch.setitem(sys.modules, "ir_datasets", module)
-    (listed,) = from_ir_datasets("some/id", None, Report(), depth=10)
+    request = BuildRequest(own_files("own", "trec"), depth=10)
+    (listed,) = from_ir_datasets("some/id", None, request, Report())
     assert [(each.id, each.relevance, each.rank) for each in listed.pool] == [("a", 3, 1), ("b", 0, 2)]
     assert listed.query == "wing lift"
-    (searched,) = from_ir_datasets("some/id", parse_first_stage("bm25"), Report(), depth=10)
+    (searched,) = from_ir_datasets("some/id", parse_first_stage("bm25"), request, Report())
     assert len(searched.pool) == 3
 
 

@@ -14,7 +14,6 @@ from steadyscore.measures.intervals import (
     bootstrap_means,
     collection_mean,
     discordance,
-    leads,
     mean_interval,
     paired_interval,
     percent_closed,
@@ -257,9 +256,8 @@ def test_seed_mean_has_the_sample_spread():
     assert np.isnan(seed_mean([1]).sd)
 
 
-def test_wins_and_leads():
+def test_wins():
     assert wins([[1.0, 3.0], [1.0], [0.0], [np.nan]], [[1.0, 1.0], [1.0], [1.0], [1.0]]) == Wins(1, 1, 1)
-    assert leads([[1, 2, 3], [1, 3, 1]]).tolist() == [2, 2]
 
 
 def test_percent_closed():

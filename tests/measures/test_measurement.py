@@ -18,7 +18,7 @@ from steadyscore.measures.measurement import (
 )
 from steadyscore.measures.registry import MEASURES
 from steadyscore.measures.retained_sets import overlap
-from steadyscore.measures.threshold import REFERENCE_SEED, Cutoff, Threshold, fold_queries, match_retention
+from steadyscore.measures.threshold import REFERENCE_SEED, Cutoff, Steps, Threshold, fold_queries
 from steadyscore.measures.views import average_permutations
 from steadyscore.runs.table import FIRST_STAGE, Scored
 from tests.helpers.paths import TESTS
@@ -110,12 +110,12 @@ def test_every_query_is_measured_with_a_cutoff_that_was_fitted_on_others(ids, sh
     queries = [query(i, query_id=query_id) for i, query_id in enumerate(ids)]
     cutoff = find_cutoff(queries, Threshold(retention=share))
     assert (cutoff.folds, cutoff.measured_on) == (min(len(ids), 5), len(ids))
-    assert cutoff.value == match_retention([q.first_stage for q in queries], share)
+    assert [cutoff.value] == Steps([q.first_stage for q in queries]).fit([np.ones(len(ids), bool)], share)
     folds = fold_queries(ids)
     for i, value in enumerate(cutoff.values):
         others = [q.first_stage for q, fold in zip(queries, folds, strict=True) if fold != folds[i]]
         assert others
-        assert value == pytest.approx(match_retention(others, share), abs=1e-12)
+        assert [value] == pytest.approx(Steps(others).fit([np.ones(len(others), bool)], share), abs=1e-12)
     turned = find_cutoff(queries[::-1], Threshold(retention=share))
     assert (turned.values[::-1] == cutoff.values).all()
 

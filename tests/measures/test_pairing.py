@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from steadyscore.measures.pairing import correlation, gains, leader_reversals
+from steadyscore.measures.pairing import correlation, gains, leader_reversals, leaders
 
 
 def test_gains_count_what_improves_and_regresses():
@@ -16,6 +16,12 @@ def test_a_correlation_needs_three_places_that_vary():
     assert np.isnan(correlation([1, 2, np.nan], [1, 2, 3]))
     assert np.isnan(correlation([1, 1, 1], [1, 2, 3]))
     assert correlation([1, 2, 3, np.nan], [2, 4, 6, 9]) == pytest.approx(1.0)
+
+
+def test_who_leads_a_collection_is_named_with_whoever_shares_the_lead():
+    table = np.array([[1, 2, 3], [1, 3, 1], [0, 0, np.nan]])
+    assert leaders(table, "abc", "higher") == [("a", "b"), ("b",), ("a",)]
+    assert leaders(table, "abc", "lower") == [("c",), ("c",), ("b",)]
 
 
 def test_permutations_that_reverse_a_leader_are_counted():

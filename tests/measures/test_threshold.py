@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.errors import InputError
-from steadyscore.measures.threshold import Rows, cutoff_grid, fit_cutoff, match_retention, split_queries
+from steadyscore.measures.threshold import FittingScores, Steps, Threshold, cutoff_grid, deal_queries, fit_cutoff
 
 NAN = np.nan
 
@@ -39,22 +39,22 @@ def literal_mean_f1(scores, relevance, cutoff):
 @pytest.mark.parametrize("seed", range(8))
 def test_fit_cutoff_agrees_with_exhaustive_search(protocol, seed):
     scores, relevance = ragged(np.random.default_rng(seed))
-    grid = cutoff_grid(scores, protocol)
+    grid = cutoff_grid(np.concatenate(scores), protocol)
     literal = np.array([literal_mean_f1(scores, relevance, cutoff) for cutoff in grid])
     highest = grid[np.flatnonzero(literal >= literal.max() - 1e-12)[-1]]
     assert fit_cutoff(scores, relevance, protocol) == highest
 
 
 def test_the_midpoint_grid_holds_every_decision_once():
-    grid = cutoff_grid([np.array([0.1, 0.5]), np.array([0.5, 0.9])])
+    grid = cutoff_grid(np.array([0.1, 0.5, 0.5, 0.9]))
     assert grid == pytest.approx([0.1, 0.3, 0.7])
-    assert cutoff_grid([np.array([0.5, 0.5])]) == pytest.approx([0.5])
+    assert cutoff_grid(np.array([0.5, 0.5])) == pytest.approx([0.5])
 
 
 def test_the_reference_grid_is_41_points_over_all_queries():
     everyone = [np.array([0.0, 1.0]), np.array([0.2, 3.0])]
-    assert cutoff_grid(everyone, "reference") == pytest.approx(np.linspace(0, 3, 41))
-    assert cutoff_grid([np.array([0.5, 0.5])], "reference") == pytest.approx([0.5])
+    assert cutoff_grid(np.concatenate(everyone), "reference") == pytest.approx(np.linspace(0, 3, 41))
+    assert cutoff_grid(np.array([0.5, 0.5]), "reference") == pytest.approx([0.5])
     fitted = fit_cutoff(everyone[:1], [np.array([0.0, 1.0])], "reference", grid_scores=everyone)
     assert fitted == pytest.approx(0.975)  # the highest of the 41 that keeps the relevant candidate at 1.0
 
@@ -86,44 +86,48 @@ def test_a_collection_with_200_000_distinct_scores_fits_in_seconds():
 @pytest.mark.parametrize("target", [0.0, 0.3, 0.77, 1.0])
 def test_match_retention_agrees_with_exhaustive_search(target):
     scores, _ = ragged(np.random.default_rng(3))
-    grid = cutoff_grid(scores)
+    grid = cutoff_grid(np.concatenate(scores))
     distance = np.array([abs(np.mean([(row >= cutoff).mean() for row in scores]) - target) for cutoff in grid])
     highest = grid[np.flatnonzero(distance <= distance.min() + 1e-12)[-1]]
-    assert match_retention(scores, target) == highest
+    assert Steps(scores).fit([np.ones(len(scores), bool)], target) == [highest]
 
 
-def test_split_is_seeded_halves_and_ignores_the_input_order():
+def half(ids, **by):
+    """The ids on which a cutoff is fitted."""
+    on = FittingScores(ids)
+    return {ids[i] for i in np.flatnonzero(on.half(Threshold(cutoff="f1", **by)))}
+
+
+def test_the_half_is_seeded_and_ignores_the_input_order():
     ids = [f"q{i}" for i in range(43)]
-    for protocol in ("hashed", "reference"):
-        fitting, measuring = split_queries(ids, protocol=protocol)
+    for by in ({}, {"protocol": "reference"}):
+        fitting = half(ids, **by)
         assert len(fitting) == 22
-        assert sorted(fitting + measuring) == sorted(ids)
-        assert split_queries(ids[::-1], protocol=protocol) == (fitting, measuring)
-        assert split_queries(ids, seed=1, protocol=protocol) != (fitting, measuring)
-    assert split_queries(["only"]) == (["only"], [])
-    assert len(split_queries(ids, fraction=0.2)[0]) == 9
+        assert half(ids[::-1], **by) == fitting
+    assert half(ids, seed=1) != half(ids)
+    assert half(["only"]) == {"only"}
 
 
-def test_the_reference_split_is_numpys_shuffle_of_the_sorted_ids():
+def test_the_reference_half_is_from_numpys_shuffle_of_the_sorted_ids():
     ids = np.array(sorted(str(i) for i in range(10)))
     expected = ids.copy()
     np.random.default_rng(20260610).shuffle(expected)
-    assert split_queries([str(i) for i in range(10)], protocol="reference")[0] == expected[:5].tolist()
+    assert half([str(i) for i in range(10)], protocol="reference") == set(expected[:5].tolist())
+    assert deal_queries([str(i) for i in range(10)], protocol="reference") == expected.tolist()
 
 
-# ---- measuring ----
+@given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=5), min_size=1, max_size=8), st.floats(0, 1))
+def test_the_share_that_a_cutoff_keeps_is_that_of_every_pool(pools, cutoff):
+    kept = [np.mean([score >= cutoff for score in pool]) for pool in pools]
+    assert Steps([np.array(pool) for pool in pools]).shares(cutoff).tolist() == kept
 
 
-@given(st.lists(st.lists(st.floats(allow_nan=True), max_size=5), max_size=8))
-def test_every_row_comes_back_exactly_by_iteration_and_by_place(given_rows):
-    rows = Rows(np.array(row, float) for row in given_rows)
-    assert len(rows) == len(given_rows)
-    for found, expected in zip(rows, given_rows, strict=True):
-        np.testing.assert_array_equal(found, expected)
-    for place in range(-len(given_rows), len(given_rows)):
-        np.testing.assert_array_equal(rows[place], given_rows[place])
-
-
-def test_a_place_beyond_the_end_is_an_index_error():
-    with pytest.raises(IndexError):
-        Rows([np.zeros(2)])[1]
+def test_parts_of_the_queries_are_fitted_as_if_there_were_no_others():
+    scores, relevance = ragged(np.random.default_rng(5))
+    parts = [np.arange(len(scores)) % 3 != place for place in range(3)]
+    alone = [[np.flatnonzero(part), np.ones(part.sum(), bool)] for part in parts]
+    for gold, target in ((relevance, None), (None, 0.4)):
+        expected = [
+            Steps([scores[i] for i in own], gold and [gold[i] for i in own]).fit([every], target)[0] for own, every in alone
+        ]
+        assert Steps(scores, gold).fit(parts, target) == expected

@@ -10,7 +10,7 @@ from steadyscore.collection import from_records
 from steadyscore.errors import InputError
 from steadyscore.measures.ranking import chance_ndcg, ndcg
 from steadyscore.measures.retained_sets import expected_jaccard
-from steadyscore.measures.threshold import Threshold, split_queries
+from steadyscore.measures.threshold import Threshold, deal_queries
 from steadyscore.results.measured_run import FIRST_STAGE_ORDER
 from steadyscore.scoring.config import AuditConfig
 from tests.helpers.pools import some_instances, write_collection
@@ -102,7 +102,7 @@ def test_pools_whose_order_is_no_ranking_have_no_first_stage_unless_the_collecti
     (8, "keeps nothing in 100% of the cases, and two empty sets count as equal: overlap 1.000 with such pairs, and no other"),
 ])  # fmt: skip
 def test_empty_sets_and_a_share_that_is_missed_are_said(lowered, sentence):
-    _, measured = split_queries([f"q{q}" for q in range(16)])
+    measured = deal_queries([f"q{q}" for q in range(16)])[8:]
     low = {f"query {query_id[1:]}" for query_id in measured[:lowered]}
 
     def shifted(query, texts):

@@ -23,7 +23,7 @@ from ..machine.disk import atomic, explaining_os_errors, is_there, local_file, m
 from ..machine.disk import cache_folder as cache_root
 from ..machine.names import nearest
 from ..machine.places import is_address
-from ..terms import Collection, Instance, JsonObject, TaskName
+from ..terms import Collection, Instance, TaskName
 from .catalogue import CATALOGUE
 from .columns import OURS
 from .files import Mistakes, Report, Unreadable, encode_line, lines, parse_line
@@ -128,8 +128,7 @@ def _from_table(table: Table, address: str, columns: Names, quiet: bool = False,
         for remark in filter(None, (str(known), lacks)):
             _say_once(f"{address}: {remark}")
     about: dict[str, Any] = {"task": known.task, "queries": len(records), **header}
-    collection = Collection(**about)
-    return Source(address, collection, lambda: map(instance_from, records), lambda: _digest(records), columns)
+    return _in_memory(address, Collection(**about), records, columns)
 
 
 def _open_folder(address: str, folder: Path, quiet: bool) -> Source:
@@ -145,12 +144,14 @@ def _open_folder(address: str, folder: Path, quiet: bool) -> Source:
     counts += [] if are_judged(records) else [f"no judgements, so {NOT_JUDGED}"]
     if not quiet:
         _say_once("; ".join([f"{address}: {format} files, first stage {stage}", *counts]))
-    collection = replace(collection, queries=len(records))
-    return Source(address, collection, lambda: map(instance_from, records), lambda: _digest(records))
+    return _in_memory(address, replace(collection, queries=len(records)), records)
 
 
-def _digest(records: Iterable[JsonObject]) -> str:
-    return hashlib.sha256(b"".join(map(encode_line, records))).hexdigest()
+def _in_memory(address: str, collection: Collection, records: list[dict[str, Any]], columns: Names = None) -> Source:
+    def digest() -> str:
+        return hashlib.sha256(b"".join(map(encode_line, records))).hexdigest()
+
+    return Source(address, collection, lambda: map(instance_from, records), digest, columns)
 
 
 @cache
@@ -182,19 +183,16 @@ def read_instances(path: str | Path) -> Iterator[Instance]:
 
     At the end of a file that does not hold as many queries as its header counts, it is refused.
     """
-    path = Path(path)
-    seen: set[str] = set()
-    for _, record in _records(path):
-        if isinstance(record, Unreadable) or instance_mistakes(record) or str(record["id"]) in seen:
+    path, count = Path(path), 0
+    for count, (_, record, mistakes) in enumerate(_records(path), 1):  # noqa: B007
+        if mistakes:
             raise InputError(check(path))
-        instance = instance_from(record)
-        seen.add(instance.id)
-        yield instance
-    if not seen:
+        yield instance_from(record)
+    if not count:
         raise InputError(check(path))
-    if (stated := _header(path).queries) not in (None, len(seen)):
+    if (stated := _header(path).queries) not in (None, count):
         raise InputError(
-            f"{path} holds {len(seen):,} queries and its header counts {stated:,}, so it was cut short or changed. "
+            f"{path} holds {count:,} queries and its header counts {stated:,}, so it was cut short or changed. "
             'Copy or build it again, or correct "queries" in its first line.'
         )
 
@@ -213,19 +211,11 @@ def check(path: str | Path, columns: Names = None) -> list[str]:
         header = _header(path)
     except InputError as error:
         mistakes += error.mistakes
-    first_line: dict[str, int] = {}
     digest, count = hashlib.sha256(), 0
     try:
-        for number, record in _records(path):
-            count += 1
-            if isinstance(record, Unreadable):
-                mistakes.append(f"{path}:{number}: {record}")
-                continue
+        for count, (number, record, own) in enumerate(_records(path), 1):  # noqa: B007
             digest.update(encode_line(record))
-            mistakes += [f"{path}:{number}: {mistake}" for mistake in instance_mistakes(record)]
-            id = id_of(record)
-            if id is not None and first_line.setdefault(id, number) != number:
-                mistakes.append(f"{path}:{number}: query id {id!r} is already on line {first_line[id]}")
+            mistakes += [f"{path}:{number}: {mistake}" for mistake in own]
     except InputError as error:  # the file itself: absent, damaged
         return list(dict.fromkeys([*mistakes, *error.mistakes]))
     if not count:
@@ -291,12 +281,16 @@ def _stem(name: str) -> str:
     return Path(name.removesuffix(".gz")).stem if table_kind(Path(name)) else name
 
 
-def _records(path: Path) -> Iterator[tuple[int, Any]]:
-    """Line number and JSON value of every line but the header."""
+def _records(path: Path) -> Iterator[tuple[int, Any, list[str]]]:
+    """Line number, JSON value and mistakes of every line but the header."""
+    first_line: dict[str, int] = {}
     for place, (number, line) in enumerate(lines(path)):
         record = parse_line(line)
         if place or not _is_header(record):
-            yield number, record
+            mistakes = [str(record)] if isinstance(record, Unreadable) else instance_mistakes(record)
+            if (id := id_of(record)) is not None and first_line.setdefault(id, number) != number:
+                mistakes.append(f"query id {id!r} is already on line {first_line[id]}")
+            yield number, record, mistakes
 
 
 def _is_header(record: Any) -> bool:

@@ -23,12 +23,12 @@ from .layouts import LAYOUTS, aliases_of, hotpotqa
 from .passages import (
     ROLES,
     BuildRequest,
+    Choose,
     Documents,
     checksums,
     from_ir_datasets,
     from_passages,
     header,
-    passage_options,
     raise_mistakes_at_end,
 )
 from .splits import leave_out_shared, sample_ids
@@ -48,16 +48,15 @@ def from_folder(folder: Path, request: BuildRequest, report: Report) -> tuple[Co
         raise InputError(f"{folder}: no such folder. To build {known.name}: {known.obtain or 'give the folder of its files'}.")
     if known.format not in ROLES and (request.stage or request.verdicts):
         raise InputError(f"{known.format} records hold their own candidates; --first-stage and --verdicts are for passage data.")
-    limit = None
     if known.format == "jsonl":
         collection, instances = _own_lines(folder, request, report)
     elif known.format in ROLES:
         collection, instances = from_passages(folder, request, report, _sample(request))
     else:
-        paths, limit = _record_files(folder, known.files), _limit(request)
+        paths = _record_files(folder, known.files)
         instances = _from_records(partial(records, paths), request, report, _aliases(folder, report))
         collection = header(request, report, [*paths, request.verdicts], None)
-    return collection, _kept(instances, request, report, limit)
+    return collection, _kept(instances, request, report)
 
 
 def from_hub(request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
@@ -66,24 +65,19 @@ def from_hub(request: BuildRequest, report: Report) -> tuple[Collection, Iterato
     if known.ir_datasets:
         stage = request.stage or (parse_first_stage(known.first_stage) if known.first_stage else None)
         check_installed(f"data get {known.name}", "ir_datasets", *(STAGE_MODULES[stage.kind] if stage else ()))
-        options = passage_options(request, report, _sample(request))
-        instances = from_ir_datasets(known.ir_datasets, stage, report, **options)
+        instances = from_ir_datasets(known.ir_datasets, stage, request, report, _sample(request))
     elif known.hub:
         check_installed(f"data get {known.name}", "datasets")
         instances = _from_records(partial(_hub_records, *known.hub), request, report)
     else:
-        raise InputError(f"{known.name} cannot be downloaded freely: {known.obtain}; then: {_by_hand(known)}")
+        raise InputError(f"{known.name} cannot be downloaded freely: {known.obtain}; then: {known.build_command}")
     collection = header(request, report, [request.verdicts], stage)
-    return collection, _kept(_explain_download_errors(instances, known), request, report, _limit(request))
+    return collection, _kept(_explain_download_errors(instances, known), request, report)
 
 
-def _sample(request: BuildRequest) -> Callable[[Iterable[str]], list[str]] | None:
+def _sample(request: BuildRequest) -> Choose | None:
     known = request.known
     return partial(sample_ids, size=known.sample, seed=request.seed, spare=request.spare) if known.sample else None
-
-
-def _limit(request: BuildRequest) -> int | None:
-    return request.known.limit + request.spare if request.known.limit else None
 
 
 def _from_records(
@@ -104,8 +98,9 @@ def _from_records(
     yield from convert_records(source(report), convert, report, chosen)
 
 
-def _kept(instances: Iterator[Instance], request: BuildRequest, report: Report, limit: int | None) -> Iterator[Instance]:
-    """Those that another collection does not have; at the end all mistakes are raised."""
+def _kept(instances: Iterator[Instance], request: BuildRequest, report: Report) -> Iterator[Instance]:
+    """The first of those that another collection does not have; at the end all mistakes are raised."""
+    limit = request.known.limit + request.spare if request.known.limit else None
     if (other := request.apart_from or request.known.apart_from) is not None:
         try:
             others = open_collection(other).instances
@@ -145,12 +140,8 @@ def _explain_download_errors(instances: Iterator[Instance], known: Known) -> Ite
     except Exception as error:
         where = f"ir_datasets {known.ir_datasets}" if known.ir_datasets else f"the hub's {(known.hub or ('',))[0]}"
         reason = "no connection" if any(sign in repr(error) for sign in NO_CONNECTION) else " ".join(str(error).split())[:160]
-        by_hand = f"from files: {known.obtain}, then: {_by_hand(known)}"
+        by_hand = f"from files: {known.obtain}, then: {known.build_command}"
         raise InputError(f"{known.name} could not be fetched from {where} ({reason}); {by_hand}") from None
-
-
-def _by_hand(known: Known) -> str:
-    return f"steadyscore data build {known.name} --from FOLDER"
 
 
 def _record_files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:

@@ -63,6 +63,10 @@ class Known:
     reference_chars: int | None = None
     """Characters kept in the authors' released code, where it departs from the paper (docs/protocol.md#collections)."""
 
+    @property
+    def build_command(self) -> str:
+        return f"steadyscore data build {self.name} --from FOLDER"
+
 
 def _deep_learning(year: int, queries: int) -> Known:
     second = year >= 2021  # MS MARCO v2, with an official first-stage list of 100
@@ -110,11 +114,7 @@ def _responses(
 HOTPOTQA = "https://hotpotqa.github.io"
 SHARED_ALIKE = "CC BY-SA 4.0"
 _KNOWN = (
-    _deep_learning(2019, 43),
-    _deep_learning(2020, 54),
-    _deep_learning(2021, 53),
-    _deep_learning(2022, 76),
-    _deep_learning(2023, 82),
+    *(_deep_learning(year, queries) for year, queries in {2019: 43, 2020: 54, 2021: 53, 2022: 76, 2023: 82}.items()),
     _beir(
         "nfcorpus", 308, "free for academic use", id="beir/nfcorpus/test",
         filters=("queries without a first-stage candidate: our reading of how the paper's 308 come from BEIR's 323",),
@@ -179,8 +179,8 @@ CATALOGUE: dict[str, Known] = {known.name: known for known in _KNOWN}
 
 def how_to_get(known: Known) -> str:
     """The command that downloads a collection, or what to do by hand."""
-    by_hand = f"{known.obtain}; steadyscore data build {known.name} --from FOLDER"
-    return f"steadyscore data get {known.name}" if known.ir_datasets or known.hub else by_hand
+    is_free = known.ir_datasets or known.hub
+    return f"steadyscore data get {known.name}" if is_free else f"{known.obtain}; {known.build_command}"
 
 
 def count_mistake(name: str, queries: int, details: dict[str, Any], verdicts: int = 0) -> str | None:

@@ -163,39 +163,28 @@ def id_of(record: Any) -> str | None:
 def collection_from(header: JsonObject) -> Collection:
     """The header's own keys become fields, all others details. Without "chars" the default of terms holds; null keeps all."""
     own = ("name", "task", "instruction", "chars", "queries")
-    return Collection(
-        **{key: _as_int(header[key]) for key in own if key in header},
-        details={key: value for key, value in header.items() if key not in own} or None,
-    )
+    values = _values({key: header[key] for key in own if key in header}, HEADER_RULES)
+    return Collection(**values, details={key: value for key, value in header.items() if key not in own} or None)
 
 
-def _as_int(value: Any) -> Any:
-    """A count as an int, also where it was written 5.0; anything else as it is."""
-    return int(value) if isinstance(value, float) else value
+def _values(record: dict[str, Any], rules: dict[str, Rule]) -> dict[str, Any]:
+    """Values without mistakes as ours: an id is text, a count an int, also where it was written 5.0."""
+    made: dict[str, Any] = {}
+    for key, value in record.items():
+        rule = rules[key]
+        is_count = rule is COUNT or rule is FROM_ONE
+        made[key] = value if value is None else str(value) if rule is ID else int(value) if is_count else value
+    return made
 
 
 def instance_from(record: dict[str, Any]) -> Instance:
     """A line without mistakes as a value; where ranks are given the pool is put in their order."""
-    pool = [
-        Candidate(
-            id=str(candidate["id"]),
-            text=candidate["text"],
-            title=candidate.get("title"),
-            relevance=_as_int(candidate.get("relevance")),
-            rank=_as_int(candidate.get("rank")),
-            score=candidate.get("score"),
-        )
-        for candidate in record["candidates"]
-    ]
-    judged = record.get("judged")
-    return Instance(
-        id=str(record["id"]),
-        query=record["query"],
-        pool=tuple(sorted(pool, key=lambda candidate: candidate.rank or 0)),
-        answers=tuple(record.get("answers") or ()),
-        verdict=record.get("verdict"),
-        judged={str(id): int(grade) for id, grade in judged.items()} if judged else None,
-    )
+    values = _values(record, INSTANCE_RULES)
+    pool = [Candidate(**_values(candidate, CANDIDATE_RULES)) for candidate in values.pop("candidates")]
+    values["pool"] = tuple(sorted(pool, key=lambda candidate: candidate.rank or 0))
+    values["answers"] = tuple(values.get("answers") or ())
+    values["judged"] = {str(id): int(grade) for id, grade in (values.get("judged") or {}).items()} or None
+    return Instance(**values)
 
 
 def header_record(collection: Collection) -> dict[str, object]:

@@ -199,14 +199,14 @@ LAYOUTS: dict[str, tuple[TaskName, Callable[..., Instance]]] = {
 # -- verdicts on claims
 
 
-def read_verdicts(path: Path, report: Report) -> dict[str, Verdict]:
-    """Claim id -> verdict, from SciFact's claims_*.jsonl or climate-fever.jsonl.
+def read_verdicts(path: Path | None, report: Report) -> dict[str, Verdict]:
+    """Claim id -> verdict, from SciFact's claims_*.jsonl or climate-fever.jsonl; without a file there are none.
 
     SciFact: a claim without evidence is NOT ENOUGH INFO, evidence of both kinds is a mistake. Climate-FEVER: DISPUTED claims
     carry no verdict (1,535 -> 1,381) and stay in the retrieval collection.
     """
     verdicts: dict[str, Verdict] = {}
-    for where, record in records([path], report):
+    for where, record in records([path] if path else [], report):
         try:
             id = str(field_value(record, "claim_id" if "claim_id" in record else "id", (str, int)))
             verdict = _climate_fever(record) if "claim_label" in record else _scifact(record)

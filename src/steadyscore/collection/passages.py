@@ -143,95 +143,86 @@ class Documents:
         return lambda query: [(ids[index], score) for index, score in search(topics[query], depth)]
 
 
-def instances(
-    topics: dict[str, str],
-    qrels: dict[str, dict[str, int]] | None,
-    documents: Documents,
-    ranked: Ranked,
-    report: Report,
-    *,
-    depth: int,
-    without_itself: bool = False,
-    verdicts: dict[str, Verdict] | None = None,
+def from_files(
+    files: Files, stage: FirstStage, request: BuildRequest, report: Report, choose: Choose | None = None
 ) -> Iterator[Instance]:
-    """One instance per judged query: the first stage's top `depth`, and one more for pool replacement (rank 101).
-
-    Empty documents are no candidates; `without_itself` removes the document that is the query (ArguAna); ranks count the rest.
-    Judged documents outside the pool keep their grade, also those the corpus does not have, as in trec_eval.
-    """
-    for query, text in topics.items():
-        judged = (qrels or {}).get(query, {})
-        if qrels is not None and not judged:
-            report.dropped["queries without a judgement"] += 1
-            continue
-        pool: list[Candidate] = []
-        for id, score in ranked(query):
-            title, passage = documents.text_of(id) or (None, "")
-            if without_itself and id == query:
-                report.dropped["candidates that are the query itself"] += 1
-            elif not passage:
-                report.dropped["empty documents"] += 1
-            elif len(pool) <= depth:
-                pool.append(Candidate(id, passage, title, judged.get(id), len(pool) + 1, score))
-        if not pool:
-            report.dropped["queries without a first-stage candidate"] += 1
-            continue
-        in_pool = {candidate.id for candidate in pool}
-        outside = {id: grade for id, grade in judged.items() if grade > 0 and id not in in_pool}
-        yield Instance(query, text, tuple(pool), verdict=(verdicts or {}).get(query), judged=outside or None)
-
-
-def from_files(files: Files, stage: FirstStage, report: Report, **options: Any) -> Iterator[Instance]:
     """Instances of files on disk. Mistakes of all of them are raised together, before the first instance."""
+    verdicts = read_verdicts(request.verdicts, report)
     topics = read_topics(files.topics, report)
     qrels = read_qrels(files.qrels, report) if files.qrels else None
-    run = read_trec_run(Path(stage.argument or ""), report) if stage.kind == "run" else None
-    yield from _over_corpus(topics, qrels, run, stage, lambda _: read_corpus(files.corpus, report), report, **options)
+    yield from _over_corpus(
+        topics, qrels, verdicts, None, stage, lambda _: read_corpus(files.corpus, report), request, report, choose
+    )
 
 
-def from_ir_datasets(id: str, stage: FirstStage | None, report: Report, **options: Any) -> Iterator[Instance]:
+def from_ir_datasets(
+    id: str, stage: FirstStage | None, request: BuildRequest, report: Report, choose: Choose | None = None
+) -> Iterator[Instance]:
     """Instances of an ir_datasets id; without a stage, over the dataset's own first-stage list."""
     import ir_datasets
 
-    dataset = ir_datasets.load(id)
+    verdicts, dataset = read_verdicts(request.verdicts, report), ir_datasets.load(id)
     topics = {query.query_id: " ".join(query.default_text().split()) for query in dataset.queries_iter()}
     qrels: dict[str, dict[str, int]] = {}
     for judgement in dataset.qrels_iter():
         qrels.setdefault(judgement.query_id, {})[judgement.doc_id] = max(judgement.relevance, 0)
-    run = None if stage else _official_run(dataset)
-    if stage and stage.kind == "run":
-        run = read_trec_run(Path(stage.argument or ""), report)
 
     def corpus(documents: Documents) -> Iterator[Document]:
-        store = None if run is None else dataset.docs_store()
-        return map(_document, dataset.docs_iter() if store is None else map(store.get, documents.wanted()))
+        is_searched = stage and stage.kind != "run"
+        return map(_document, dataset.docs_iter() if is_searched else map(dataset.docs_store().get, documents.wanted()))
 
-    yield from _over_corpus(topics, qrels, run, stage, corpus, report, **options)
+    run = None if stage else _official_run(dataset)
+    yield from _over_corpus(topics, qrels, verdicts, run, stage, corpus, request, report, choose)
 
 
 def _over_corpus(
     topics: dict[str, str],
     qrels: dict[str, dict[str, int]] | None,
+    verdicts: dict[str, Verdict],
     run: Iterable[RunLine] | None,
     stage: FirstStage | None,
     corpus: Callable[[Documents], Iterable[Document]],
+    request: BuildRequest,
     report: Report,
-    *,
-    depth: int,
-    choose: Choose | None = None,
-    **options: Any,
+    choose: Choose | None,
 ) -> Iterator[Instance]:
-    """Instances over a corpus as a run ranks it; without one, as a first stage that searches it does."""
+    """One instance per judged query: the top of the run, or of what a first stage searches, and one candidate more for pool
+    replacement (rank 101).
+
+    Empty documents are no candidates, nor is the document that is the query, where the request says so (ArguAna); ranks count
+    the rest. Judged documents outside the pool keep their grade, also those the corpus does not have, as in trec_eval.
+    """
     if choose:
         topics = {id: topics[id] for id in choose(id for id in topics if qrels is None or id in qrels)}
+    if stage and stage.kind == "run":
+        run = read_trec_run(Path(stage.argument or ""), report)
     with closing(Documents()) as documents:
         if run is not None:
             documents.add_run(run, topics, report)
         documents.add(corpus(documents), report, wanted_only=run is not None)
         documents.check_run(report)
         report.stop_at_mistakes()
-        ranked = documents.search_by(stage, topics, depth + 2) if run is None and stage else documents.ranking_of
-        yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)
+        ranked = documents.search_by(stage, topics, request.depth + 2) if run is None and stage else documents.ranking_of
+        for query, text in topics.items():
+            judged = (qrels or {}).get(query, {})
+            if qrels is not None and not judged:
+                report.dropped["queries without a judgement"] += 1
+                continue
+            pool: list[Candidate] = []
+            for id, score in ranked(query):
+                title, passage = documents.text_of(id) or (None, "")
+                if request.known.without_itself and id == query:
+                    report.dropped["candidates that are the query itself"] += 1
+                elif not passage:
+                    report.dropped["empty documents"] += 1
+                elif len(pool) <= request.depth:
+                    pool.append(Candidate(id, passage, title, judged.get(id), len(pool) + 1, score))
+            if not pool:
+                report.dropped["queries without a first-stage candidate"] += 1
+                continue
+            in_pool = {candidate.id for candidate in pool}
+            outside = {id: grade for id, grade in judged.items() if grade > 0 and id not in in_pool}
+            yield Instance(query, text, tuple(pool), verdict=verdicts.get(query), judged=outside or None)
 
 
 def _official_run(dataset: Any) -> Iterator[RunLine]:
@@ -293,7 +284,7 @@ def folder_format(folder: Path) -> tuple[str, str]:
 
 
 def from_passages(
-    folder: Path, request: BuildRequest, report: Report, choose: Callable[[Iterable[str]], list[str]] | None = None
+    folder: Path, request: BuildRequest, report: Report, choose: Choose | None = None
 ) -> tuple[Collection, Iterator[Instance]]:
     """A collection of passage files, of which `choose` names the queries."""
     known = request.known
@@ -301,13 +292,8 @@ def from_passages(
     stage = request.stage or (FirstStage("run", str(files.run)) if files.run else parse_first_stage(known.first_stage or "bm25"))
     check_stage(stage)
     run = Path(stage.argument) if stage.kind == "run" and stage.argument else None
-    instances = from_files(files, stage, report, **passage_options(request, report, choose))
+    instances = from_files(files, stage, request, report, choose)
     return header(request, report, [files.topics, files.qrels, *files.corpus, run, request.verdicts], stage), instances
-
-
-def passage_options(request: BuildRequest, report: Report, choose: Callable[[Iterable[str]], list[str]] | None) -> dict[str, Any]:
-    labels: dict[str, Verdict] | None = read_verdicts(request.verdicts, report) if request.verdicts else None
-    return {"depth": request.depth, "choose": choose, "without_itself": request.known.without_itself, "verdicts": labels}
 
 
 def raise_mistakes_at_end(instances: Iterator[Instance], report: Report) -> Iterator[Instance]:

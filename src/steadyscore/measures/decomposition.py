@@ -5,7 +5,7 @@ One query is `scores` (M, n) with the 0-based `slots` (M, n) and `windows` (M, n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from ..errors import InputError
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array
-from .ranking import is_relevant
+from .ranking import is_relevant, ratio
 
 Estimator = Literal["unbiased", "reference"]
 
@@ -131,8 +131,7 @@ def _split_effects(residual: Array, slots: Array, windows: Array, splits: Sequen
     for own in (slice(0, levels[0]), slice(levels[0], k)):
         both = np.einsum("qsi,qij,qsj->qs", effects[:, 1::2, own], gram[:, 0, own, own], effects[:, 2::2, own])
         agreed.append(np.where(is_known, both, 0.0).sum(axis=1))
-    count = is_known.sum(axis=1)
-    return np.where(count[:, None] > 0, np.stack(agreed, axis=-1) / np.maximum(count, 1)[:, None], np.nan)
+    return ratio(np.stack(agreed, axis=-1), is_known.sum(axis=1, keepdims=True))
 
 
 def _least_squares(gram: Array, moved: Array) -> tuple[Array, Array]:
@@ -150,8 +149,13 @@ def collection_shares(components: Sequence[Components]) -> Components:
     Queries with an undefined component are left out. NaN where no query is left or nothing varies: a scorer without an
     order effect has no shares. Macro figures are means of these over collections.
     """
-    table = known_components(np.array(components, float).reshape(-1, 4))
-    return shares_of(table.mean(axis=0) if len(table) else np.full(4, np.nan))
+    return shares_of(mean_components(components))
+
+
+def mean_components(components: Iterable[Components]) -> Components:
+    """Means over the queries that have all components; NaN where none has."""
+    table = known_components(np.array(list(components), float).reshape(-1, 4))
+    return Components(*(table.mean(axis=0) if len(table) else np.full(4, np.nan)).tolist())
 
 
 def known_components(table: Array) -> Array:
@@ -160,7 +164,7 @@ def known_components(table: Array) -> Array:
     return known
 
 
-def shares_of(components: Array) -> Components:
+def shares_of(components: Components | Array) -> Components:
     """Query-mean components as shares of their total; NaN where nothing varies."""
     total, slot, window, _ = components
     if not total > 0:
@@ -186,14 +190,14 @@ def slot_profiles(residual: Array, slots: Array, width: int) -> Array:
     """(Q, width) mean order residual in every slot of Q queries of one shape, (Q, M, n) each; NaN where none ever stood."""
     places = (slots + width * np.arange(len(slots))[:, None, None]).ravel()
     seen, moved = np.bincount(places, minlength=len(slots) * width), np.bincount(places, residual.ravel(), len(slots) * width)
-    return np.where(seen > 0, moved / np.maximum(seen, 1), np.nan).reshape(len(slots), width)
+    return ratio(moved, seen).reshape(len(slots), width)
 
 
 def collection_slot_residual(queries: Sequence[SlotResidual]) -> SlotResidual:
     """ψ(p) of a collection: the mean over the queries in which slot p was occupied, and the RMS of that mean profile."""
     profiles = np.array([query.profile for query in queries])  # (Q, width)
     seen = (~np.isnan(profiles)).sum(axis=0)
-    return with_rms(np.where(seen > 0, np.nansum(profiles, axis=0) / np.maximum(seen, 1), np.nan))
+    return with_rms(ratio(np.nansum(profiles, axis=0), seen))
 
 
 def width_effect(scores_B: ArrayLike, scores_1: ArrayLike) -> float:
@@ -316,11 +320,7 @@ def placed_scores(query: Scored) -> tuple[Array, Array, Array]:
 
 def variance_components(queries: Sequence[Scored], protocol: Estimator = "reference") -> Components:
     """Slot, window and remaining variance of a collection in squared score units: means over queries that have all of them."""
-    shares = (variance_shares(*_placed(query), protocol=protocol) for query in queries)
-    table = known_components(np.array(list(shares), float).reshape(-1, 4))
-    if not len(table):
-        return Components(*[float("nan")] * 4)
-    return Components(*(float(value) for value in table.mean(axis=0)))
+    return mean_components(variance_shares(*_placed(query), protocol=protocol) for query in queries)
 
 
 def slot_profile(queries: Sequence[Scored], *, gold: bool = False) -> SlotResidual:

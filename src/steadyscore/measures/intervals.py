@@ -181,13 +181,6 @@ def wins(a: Sequence[ArrayLike], b: Sequence[ArrayLike]) -> Wins:
     return Wins(int((means > 0).sum()), int((means == 0).sum()), int((means < 0).sum()))
 
 
-def leads(levels: ArrayLike) -> Array:
-    """Collections each system leads, (S, C) -> (S,); higher is better, systems that share the lead each count."""
-    levels = np.asarray(levels, float)
-    counts: Array = (levels == _best(levels)).sum(axis=1)
-    return counts
-
-
 def percent_closed(single: float, x: float, oc: float) -> float:
     """100 (single - x) / (single - oc): the part of the gap from single-order distillation to OC-SFT that x closes (§D.2)."""
     return 100 * (single - x) / (single - oc) if single != oc else float("nan")

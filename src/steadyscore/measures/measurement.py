@@ -15,7 +15,6 @@ from ..errors import InputError
 from ..runs.table import FIRST_STAGE, Scored, take_rows
 from ..terms import Array
 from ..window.presentation import count_orders
-from . import ranking
 from .decomposition import placed_scores
 from .registry import MEASURES, NEEDS, Stack
 from .threshold import Cutoff, FittingScores, Threshold, freeze_cutoff
@@ -116,12 +115,11 @@ class OneByOne:
 
     def __init__(self, name: str, by: Threshold, before: OneByOne | None = None):
         self._name, self._by, self._cutoff = name, by, Cutoff(None, "none yet")
-        self._before: list[Scored] = []
-        """In the one presentation that a cutoff is fitted in."""
+        self._before = FittingScores()
         self._whole: dict[str, Cutoff] = {}
-        if before is not None and before._before:
-            fitted = find_cutoff(before._before, by)
-            self._whole = {query.query_id: fitted.of(place) for place, query in enumerate(before._before)}
+        if before is not None and before._before.ids:
+            fitted = freeze_cutoff(before._before, by)
+            self._whole = {query_id: fitted.of(place) for place, query_id in enumerate(before._before.ids)}
 
     def value(self, query: Scored) -> float:
         """Its value; NaN where it has none."""
@@ -135,11 +133,9 @@ class OneByOne:
         """The cutoff for this query, which is then one of those before."""
         if not self._by.is_fitted:
             return find_cutoff([query], self._by)
-        if (count := len(self._before)) >= FITTED_FIRST and (count & (count - 1)) == 0:
-            self._cutoff = replace(find_cutoff(self._before, self._by), values=None)
-        is_first_stage = self._by.protocol != "reference" and query.first_stage is not None
-        row = np.flatnonzero((query.permutations == FIRST_STAGE) == is_first_stage)[:1]
-        self._before.append(_with_rows(query, row))
+        if (count := len(self._before.ids)) >= FITTED_FIRST and (count & (count - 1)) == 0:
+            self._cutoff = replace(freeze_cutoff(self._before, self._by), values=None)
+        self._before.add(query, self._by)
         return self._cutoff
 
 
@@ -254,30 +250,26 @@ class _Survey:
 
     fitting: FittingScores = field(default_factory=FittingScores)
     without_first_stage: list[str] = field(default_factory=list)
-    width: int = 0
-    candidates: int = 0
-    permutations: list[int] = field(default_factory=list)
-    unjudged: list[str] = field(default_factory=list)
-    without_relevant: list[str] = field(default_factory=list)
-    orders: list[float] = field(default_factory=list)
+    candidates: list[int] = field(default_factory=list)
     """How many each pool has."""
-    few_orders: Counter[int] = field(default_factory=Counter)
-    single: list[str] = field(default_factory=list)
-    """Queries with one candidate."""
+    permutations: list[int] = field(default_factory=list)
+    width: int = 0
 
     def coverage(self) -> Coverage:
         most = max(self.permutations)
-        shown = zip(self.ids, self.permutations, self.orders, strict=True)
+        sizes = list(zip(self.ids, self.candidates, self.permutations, strict=True))
+        judged = list(zip(self.ids, self.fitting.is_judged, self.fitting.has_relevant, strict=True))
+        single = [query_id for query_id, n, _ in sizes if n < 2]
         return Coverage(
-            queries=len(self.ids),
-            candidates=self.candidates,
+            queries=len(sizes),
+            candidates=sum(self.candidates),
             permutations=sorted(set(self.permutations)),
-            fewer_permutations={q: m for q, m, orders in shown if m < min(most, orders)},
-            few_orders=dict(sorted(self.few_orders.items())),
-            unjudged=self.unjudged,
-            without_relevant=self.without_relevant,
+            fewer_permutations={query_id: m for query_id, n, m in sizes if m < min(most, count_orders(n))},
+            few_orders=dict(sorted(Counter(n for _, n, m in sizes if n > 1 and m >= count_orders(n)).items())),
+            unjudged=[query_id for query_id, is_judged, _ in judged if not is_judged],
+            without_relevant=[query_id for query_id, is_judged, has_relevant in judged if is_judged and not has_relevant],
             without_first_stage=self.without_first_stage if self.is_mixed else [],
-            left_out={"moves": self.single} if self.single else {},
+            left_out={"moves": single} if single else {},
         )
 
     @property
@@ -302,25 +294,13 @@ def _survey_alike(queries: Iterable[Scored], by: Threshold) -> tuple[Iterable[Sc
 def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
     survey = _Survey()
     for query in queries:
-        first_stage = query.first_stage
-        if first_stage is None:
+        survey.fitting.add(query, by)
+        if query.first_stage is None:
             survey.without_first_stage.append(query.query_id)
-        in_permutation = by.protocol == "reference" or first_stage is None
-        row: Array = query.permuted[0] if in_permutation else first_stage  # type: ignore[assignment]
-        survey.fitting.add(query.query_id, by, row, query.gold, in_permutation=in_permutation, is_judged=query.is_judged)
         if query.is_placed and len(query.permuted) > 1:
             survey.width = max(survey.width, int(placed_scores(query)[1].max()) + 1)
-        survey.candidates += len(query.candidate_ids)
+        survey.candidates.append(len(query.candidate_ids))
         survey.permutations.append(len(query.permuted))
-        survey.orders.append(count_orders(n := len(query.candidate_ids)))
-        if n < 2:
-            survey.single.append(query.query_id)
-        elif query.has_every_order:
-            survey.few_orders[n] += 1
-        if not query.is_judged:
-            survey.unjudged.append(query.query_id)
-        elif not ranking.is_relevant(query.gold).any():
-            survey.without_relevant.append(query.query_id)
     return survey
 
 

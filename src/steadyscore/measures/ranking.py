@@ -104,11 +104,12 @@ def is_relevant(relevance: ArrayLike) -> Array:
     return np.asarray(relevance, float) >= RELEVANT
 
 
-def _is_judged(relevance: Array, judged_gains: Array | None) -> Array:
-    """Whether a query has any judgement at all, (..., 1)."""
-    judged = np.any(~np.isnan(relevance), axis=-1, keepdims=True)
-    has_judgement: Array = judged if judged_gains is None else judged | np.any(~np.isnan(judged_gains), axis=-1, keepdims=True)
-    return has_judgement
+def _judgements(relevance: ArrayLike, judged_gains: ArrayLike | None) -> tuple[Array, Array, Array]:
+    """Those of the pool (..., n), those of all judged documents (..., J), and whether a query has any at all (..., 1)."""
+    pool = np.asarray(relevance, float)
+    everything = pool if judged_gains is None else np.asarray(judged_gains, float)
+    is_judged = [np.any(~np.isnan(values), axis=-1, keepdims=True) for values in (pool, everything)]
+    return pool, everything, is_judged[0] | is_judged[1]
 
 
 def _gains(relevance: Array, gain: Gain) -> Array:
@@ -123,6 +124,11 @@ def _in_rank_order(values: Array, scores: ArrayLike, k: int | None) -> Array:
     """(..., n) values of the candidates as each permutation ranks them, (..., M, k)."""
     columns = ranking(scores)
     return np.take_along_axis(np.broadcast_to(values[..., None, :], columns.shape), columns[..., :k], axis=-1)
+
+
+def _ideal(judgements: Array, gain: Gain, k: int) -> Array:
+    """Discounted cumulative gain of the best ranking of judgements (..., J), (...)."""
+    return _dcg(np.sort(_gains(judgements, gain), axis=-1)[..., ::-1][..., :k])
 
 
 def _dcg(gains: Array) -> Array:
@@ -141,12 +147,9 @@ def ndcg(
     the judgements of all judged documents of the query, `judged_gains` (..., J) padded with NaN, or else those of the
     pool.
     """
-    relevance = np.asarray(relevance, float)
-    everything = None if judged_gains is None else np.asarray(judged_gains, float)
-    best = np.sort(_gains(relevance if everything is None else everything, gain), axis=-1)[..., ::-1][..., :k]
-    dcg = _dcg(_in_rank_order(_gains(relevance, gain), scores, k))
-    quality = ratio(dcg, _dcg(best)[..., None], undefined=0.0)
-    return np.where(_is_judged(relevance, everything), quality, np.nan)
+    pool, everything, is_judged = _judgements(relevance, judged_gains)
+    dcg = _dcg(_in_rank_order(_gains(pool, gain), scores, k))
+    return np.where(is_judged, ratio(dcg, _ideal(everything, gain, k)[..., None], undefined=0.0), np.nan)
 
 
 def chance_ndcg(relevance: ArrayLike, k: int = 10, gain: Gain = "linear", judged_gains: ArrayLike | None = None) -> Array:
@@ -154,21 +157,16 @@ def chance_ndcg(relevance: ArrayLike, k: int = 10, gain: Gain = "linear", judged
 
     Judgements, gain and ideal ranking as in `ndcg`.
     """
-    relevance = np.asarray(relevance, float)
-    everything = None if judged_gains is None else np.asarray(judged_gains, float)
-    best = np.sort(_gains(relevance if everything is None else everything, gain), axis=-1)[..., ::-1][..., :k]
-    mean = _gains(relevance, gain).mean(axis=-1, keepdims=True)
-    drawn = _dcg(np.broadcast_to(mean, (*mean.shape[:-1], min(k, relevance.shape[-1]))))
-    level: Array = np.where(_is_judged(relevance, everything)[..., 0], ratio(drawn, _dcg(best), undefined=0.0), np.nan)[()]
-    return level
+    pool, everything, is_judged = _judgements(relevance, judged_gains)
+    mean = _gains(pool, gain).mean(axis=-1, keepdims=True)
+    drawn = _dcg(np.broadcast_to(mean, (*mean.shape[:-1], min(k, pool.shape[-1]))))
+    return np.where(is_judged[..., 0], ratio(drawn, _ideal(everything, gain, k), undefined=0.0), np.nan)[()]
 
 
 def _hits(scores: ArrayLike, relevance: ArrayLike, k: int | None, judged_gains: ArrayLike | None) -> tuple[Array, Array, Array]:
     """Relevance of each rank (..., M, k), number of relevant documents (..., 1), and which queries are judged (..., 1)."""
-    relevance = np.asarray(relevance, float)
-    everything = None if judged_gains is None else np.asarray(judged_gains, float)
-    total = is_relevant(relevance if everything is None else everything).sum(axis=-1)[..., None]
-    return _in_rank_order(is_relevant(relevance), scores, k), total, _is_judged(relevance, everything)
+    pool, everything, is_judged = _judgements(relevance, judged_gains)
+    return _in_rank_order(is_relevant(pool), scores, k), is_relevant(everything).sum(axis=-1)[..., None], is_judged
 
 
 def average_precision(scores: ArrayLike, relevance: ArrayLike, judged_gains: ArrayLike | None = None) -> Array:

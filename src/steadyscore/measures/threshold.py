@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from ..errors import InputError
 from ..machine.bounds import Positive, field_mistakes
+from ..runs.table import Scored
 from ..terms import Array, JsonObject
 from .ranking import check_choice, finite_scores, is_relevant
 from .retained_sets import retained, retained_share, retained_top_k
@@ -148,38 +149,28 @@ class Cutoff:
 # ---- fitting: one presentation, queries of any pool size ----
 
 
-def split_queries(
-    query_ids: Sequence[str],
-    seed: int | None = None,
-    fraction: float = 0.5,
-    protocol: Literal["hashed", "reference"] = "hashed",
-) -> tuple[list[str], list[str]]:
-    """(queries to fit the cutoff on, queries to measure on); at least one to fit on.
+def deal_queries(query_ids: Sequence[str], seed: int = 0, protocol: Protocol = "midpoints") -> list[str]:
+    """Ids in the order in which they are dealt to halves and folds; the input's order plays no part.
 
-    `hashed` orders the ids by a hash of seed (default 0) and id, so the input's order plays no part. `reference`
-    shuffles the sorted ids with numpy's generator, seed 20260610 unless another is given.
+    It is that of a hash of seed and id, or for `reference` that in which numpy's generator of seed 20260610 shuffles the
+    sorted ids.
     """
-    check_choice(protocol, ("hashed", "reference"), "protocol")
     ids = sorted(query_ids)
     if protocol == "reference":
-        np.random.default_rng(REFERENCE_SEED if seed is None else seed).shuffle(ids)
+        np.random.default_rng(REFERENCE_SEED).shuffle(ids)
     else:
-        ids.sort(key=lambda query_id: hashlib.sha256(f"{seed or 0}:{query_id}".encode()).digest())
-    cut = max(1, round(fraction * len(ids)))
-    return ids[:cut], ids[cut:]
+        ids.sort(key=lambda query_id: hashlib.sha256(f"{seed}:{query_id}".encode()).digest())
+    return ids
 
 
 def fold_queries(query_ids: Sequence[str], seed: int = 0, folds: int = FOLDS) -> Array:
-    """(Q,) the fold of every query, 0 to `folds` - 1: ids are dealt in the order of a hash, so the input's order plays no part.
-
-    Fewer queries than folds have one each.
-    """
-    dealt = {query_id: place % folds for place, query_id in enumerate(split_queries(query_ids, seed, fraction=1)[0])}
+    """(Q,) the fold of every query, 0 to `folds` - 1. Fewer queries than folds have one each."""
+    dealt = {query_id: place % folds for place, query_id in enumerate(deal_queries(query_ids, seed))}
     return np.fromiter((dealt[query_id] for query_id in query_ids), np.int8, len(query_ids))
 
 
-def cutoff_grid(scores: Sequence[ArrayLike], protocol: Protocol = "midpoints") -> Array:
-    """Candidate cutoffs, ascending.
+def cutoff_grid(scores: Array, protocol: Protocol = "midpoints") -> Array:
+    """Candidate cutoffs, ascending, for the scores (N,) of all candidates of some queries.
 
     `midpoints`: the lowest score (retain all), then the midpoint of every two neighbouring distinct scores, so every
     different decision is tried once. `reference`: 41 equally spaced values from the lowest to the highest score.
@@ -187,60 +178,72 @@ def cutoff_grid(scores: Sequence[ArrayLike], protocol: Protocol = "midpoints") -
     check_choice(protocol, get_args(Protocol), "protocol")
     if not len(scores):
         raise InputError("no query to fit a cutoff on. Give at least one query with scores.")
-    distinct = np.unique(finite_scores(_end_to_end(scores)))
+    distinct = np.unique(finite_scores(scores))
     if protocol == "reference":
         return np.unique(np.linspace(distinct[0], distinct[-1], REFERENCE_POINTS))
-    return _midpoints(distinct)
-
-
-def _midpoints(distinct: Array) -> Array:
     return np.concatenate([distinct[:1], distinct[:-1] + np.diff(distinct) / 2])
 
 
-def _end_to_end(rows: Sequence[ArrayLike]) -> Array:
-    """Rows as one, without a list of arrays: there may be a million of them."""
-    return np.fromiter((value for row in rows for value in np.ravel(row).tolist()), float)
-
-
-def _mean_at(scores: Sequence[ArrayLike], f1_against: Sequence[ArrayLike] | None, grid: Array) -> Array:
-    """Mean over queries of the retained share, or of the set F1 against relevance, at every cutoff of the grid."""
-    level, step, _ = _steps(scores, f1_against)
-    return _sum_at(level, step, grid) / len(scores)
-
-
-def _sum_at(level: Array, step: Array, grid: Array) -> Array:
-    """What the steps from every cutoff of the grid on sum up to."""
-    from_above = np.append(np.cumsum(step[::-1])[::-1], 0.0)
-    return from_above[np.searchsorted(level, grid, side="left")]
-
-
-def _steps(scores: Sequence[ArrayLike], f1_against: Sequence[ArrayLike] | None) -> tuple[Array, Array, Array]:
-    """Every candidate's score, ascending; what keeping it too adds to the figure of its query; and its place end to end.
+class Steps:
+    """Every candidate's score, and what keeping it too adds to the figure of its query: the retained share of the pool, or the
+    F1 of the retained set where relevance is given.
 
     A query's figure is a step function of the cutoff that moves only at its own scores. All steps of all queries,
     sorted by score and summed from above, give the mean at any cutoff: one sort instead of queries x cutoffs
-    evaluations.
+    evaluations. Numbers lie end to end: as a list of arrays, a query would take two hundred bytes more.
     """
-    levels, steps = array("d"), array("d")
-    for index, row in enumerate(scores):
-        row = np.asarray(row, float)
+
+    def __init__(self, scores: Sequence[ArrayLike] = (), relevance: Sequence[ArrayLike] | None = None):
+        self._levels, self._steps, self._sizes = array("d"), array("d"), array("q")
+        for index, row in enumerate(scores):
+            self.add(row, None if relevance is None else relevance[index])
+
+    def add(self, scores: ArrayLike, relevance: ArrayLike | None = None) -> None:
+        """Those of one more query."""
+        row = np.asarray(scores, float)
         best_first = np.argsort(-row)
         kept = np.arange(1, len(row) + 1)
-        if f1_against is None:
+        if relevance is None:
             figure = kept / len(row)
         else:
-            gold = is_relevant(f1_against[index])[best_first]
+            gold = is_relevant(relevance)[best_first]
             figure = 2 * np.cumsum(gold) / (kept + gold.sum())
-        levels.frombytes(row[best_first].tobytes())
-        steps.frombytes(np.diff(figure, prepend=0.0).tobytes())
-    level, step = np.array(levels), np.array(steps)
-    ascending = np.argsort(level)
-    return level[ascending], step[ascending], ascending
+        self._levels.frombytes(row[best_first].tobytes())
+        self._steps.frombytes(np.diff(figure, prepend=0.0).tobytes())
+        self._sizes.append(len(row))
 
+    @property
+    def levels(self) -> Array:
+        """(N,) the scores."""
+        return np.asarray(self._levels)
 
-def _highest(grid: Array, objective: Array) -> float:
-    """The highest cutoff with the greatest objective; differences below 1e-12 are rounding of the sums."""
-    return float(grid[np.flatnonzero(objective >= objective.max() - 1e-12)[-1]])
+    def shares(self, cutoff: float) -> Array:
+        """(Q,) the share of every pool that a cutoff keeps."""
+        sizes = np.array(self._sizes)
+        kept = np.bincount(np.repeat(np.arange(len(sizes)), sizes), self.levels >= cutoff, len(sizes))
+        share: Array = kept / sizes
+        return share
+
+    def fit(self, parts: Sequence[Array], target: float | None = None, grid: Array | None = None) -> list[float]:
+        """For each part of the queries, (Q,) bool, the cutoff with the greatest mean figure, or the one whose mean is closest to
+        a target (§F.1); ties go to the higher one, and differences below 1e-12 are rounding of the sums.
+
+        Cutoffs are those of the grid, else the midpoints between the part's own scores.
+        """
+        ascending = np.argsort(self.levels)
+        levels, steps = self.levels[ascending], np.asarray(self._steps)[ascending]
+        owner = np.repeat(np.arange(len(self._sizes), dtype=np.int32), self._sizes)[ascending]
+        del ascending  # a number for each candidate, of which there may be millions
+        cutoffs = []
+        for part in parts:
+            own = part[owner]
+            level, step = levels[own], steps[own]
+            tried = cutoff_grid(level) if grid is None else grid
+            from_above = np.append(np.cumsum(step[::-1])[::-1], 0.0)
+            mean = from_above[np.searchsorted(level, tried, side="left")] / int(part.sum())
+            objective = mean if target is None else -np.abs(mean - target)
+            cutoffs.append(float(tried[np.flatnonzero(objective >= objective.max() - 1e-12)[-1]]))
+        return cutoffs
 
 
 def fit_cutoff(
@@ -259,59 +262,9 @@ def fit_cutoff(
         raise InputError(
             f"{len(scores)} queries have scores and {len(relevance)} have relevance. Give both for the same queries."
         )
-    grid = cutoff_grid(scores if grid_scores is None else grid_scores, protocol)
-    return _highest(grid, _mean_at(scores, relevance, grid))
-
-
-def match_retention(
-    scores: Sequence[ArrayLike],
-    target: float,
-    protocol: Protocol = "midpoints",
-    grid_scores: Sequence[ArrayLike] | None = None,
-) -> float:
-    """The cutoff whose mean retention on the fitting half is closest to `target` (§F.1); ties go to the higher one.
-
-    Overlap rises with set size, so two scorers are compared at cutoffs that retain equally much.
-    """
-    grid = cutoff_grid(scores if grid_scores is None else grid_scores, protocol)
-    return _highest(grid, -np.abs(_mean_at(scores, None, grid) - target))
-
-
-def cross_match_retention(scores: Sequence[ArrayLike], target: float, folds: Array) -> tuple[float, Array]:
-    """`match_retention` on all queries, and (Q,) for each query on those of the other folds: all sorted once."""
-    level, step, place = _steps(scores, None)
-    owner = np.repeat(folds, [len(np.asarray(row)) for row in scores])[place]
-    finite_scores(level)
-
-    def fit(kept: Array, queries: int) -> float:
-        grid = _midpoints(np.unique(level[kept]))
-        return _highest(grid, -np.abs(_sum_at(level[kept], step[kept], grid) / queries - target))
-
-    apart = np.array([fit(owner != fold, int((folds != fold).sum())) for fold in range(int(folds.max()) + 1)])
-    return fit(np.ones(len(owner), bool), len(folds)), apart[folds]
-
-
-class Rows(Sequence[Array]):
-    """Rows of floats of different lengths, end to end: appended once and read often; a row that is read is a copy.
-
-    Eight bytes a number, where a list of arrays takes a hundred more a row.
-    """
-
-    def __init__(self, rows: Iterable[Array] = ()):
-        self._values, self._ends = array("d"), array("q", [0])
-        for row in rows:
-            self.append(row)
-
-    def append(self, row: Array) -> None:
-        self._values.frombytes(np.ascontiguousarray(row, float).tobytes())
-        self._ends.append(len(self._values))
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __getitem__(self, index: int) -> Array:  # type: ignore[override]
-        place = range(len(self))[index]  # negative ones from the end; IndexError beyond it
-        return np.array(self._values[self._ends[place] : self._ends[place + 1]])
+    steps = Steps(scores, relevance)
+    grid = cutoff_grid((steps if grid_scores is None else Steps(grid_scores)).levels, protocol)
+    return steps.fit([np.ones(len(scores), bool)], grid=grid)[0]
 
 
 @dataclass
@@ -319,36 +272,33 @@ class FittingScores:
     """What a cutoff is fitted on: the scores of every query in one presentation, and its judgements."""
 
     ids: list[str] = field(default_factory=list)
-    rows: Rows = field(default_factory=Rows)
+    steps: Steps = field(default_factory=Steps)
     """None where no cutoff is fitted."""
-    gold: Rows = field(default_factory=Rows)
-    """Where it is fitted to F1."""
-    is_judged: bool = False
+    is_judged: list[bool] = field(default_factory=list)
+    has_relevant: list[bool] = field(default_factory=list)
+    """Which queries have a relevant candidate."""
     in_permutation: bool = False
     """The presentation is permutation 0, and not the first-stage order."""
 
-    def add(self, query_id: str, by: Threshold, row: Array, gold: Array, *, in_permutation: bool, is_judged: bool) -> None:
-        self.ids.append(query_id)
-        self.in_permutation |= in_permutation
-        self.is_judged |= is_judged
+    def add(self, query: Scored, by: Threshold) -> None:
+        first_stage = query.first_stage if by.protocol != "reference" else None
+        self.ids.append(query.query_id)
+        self.is_judged.append(query.is_judged)
+        self.has_relevant.append(bool(is_relevant(query.gold).any()))
+        self.in_permutation |= first_stage is None
         if by.is_fitted:
-            self.rows.append(row)
-        if by.cutoff == "f1":
-            self.gold.append(gold)
+            row = query.permuted[0] if first_stage is None else first_stage
+            self.steps.add(row, query.gold if by.cutoff == "f1" else None)
 
     def half(self, by: Threshold) -> Array:
-        """(Q,) which queries are the half that a cutoff is fitted on."""
-        is_reference = by.protocol == "reference"
-        fit_ids, _ = split_queries(
-            self.ids, None if is_reference else by.seed, protocol="reference" if is_reference else "hashed"
-        )
-        chosen = set(fit_ids)
+        """(Q,) which queries are the half that a cutoff is fitted on; at least one."""
+        dealt = deal_queries(self.ids, by.seed, by.protocol)
+        chosen = set(dealt[: max(1, round(len(dealt) / 2))])
         return np.fromiter((query_id in chosen for query_id in self.ids), bool, len(self.ids))
 
     def retention(self, cutoff: float, by: Threshold) -> float:
         """The share of the pool that a cutoff keeps on that half."""
-        kept = (float((row >= cutoff).mean()) for row, mine in zip(self.rows, self.half(by), strict=True) if mine)
-        return float(np.mean(np.fromiter(kept, float)))
+        return float(self.steps.shares(cutoff)[self.half(by)].mean())
 
 
 def freeze_cutoff(on: FittingScores, by: Threshold) -> Cutoff:
@@ -362,35 +312,28 @@ def freeze_cutoff(on: FittingScores, by: Threshold) -> Cutoff:
         return Cutoff(by.cutoff, "fixed", values=np.full(count, float(by.cutoff)))
     if count < 2:
         return Cutoff(None, "none: it is fitted on other queries, and there is only one; --cutoff and --keep need no other")
-    fitted_in = "permutation 0" if on.in_permutation else "first-stage order"
-    if by.retention is not None and not by.half:
-        folds = fold_queries(on.ids, by.seed)
-        value, values = cross_match_retention(on.rows, by.retention, folds)
-        how, number = f"retention-matched, {by.protocol}", int(folds.max()) + 1
-        return Cutoff(value, how, fitted_in, count, count, by.seed, retention=by.retention, folds=number, values=values)
-    if by.retention is None and not on.is_judged:
+    is_f1, is_reference = by.retention is None, by.protocol == "reference"
+    if is_f1 and not any(on.is_judged):
         return Cutoff(None, "none: tuning it to F1 needs judgements; --match-retention, --cutoff X and --keep do without")
-    fitted = on.half(by)
-    half = Rows(row for row, mine in zip(on.rows, fitted, strict=True) if mine)
-    is_reference = by.protocol == "reference"
-    grid = on.rows if is_reference else None
-    if by.retention is None:
-        gold = Rows(row for row, mine in zip(on.gold, fitted, strict=True) if mine)
-        if not any(is_relevant(row).any() for row in gold):
-            return Cutoff(
-                None,
-                "none: no query of the half it is fitted on has a relevant candidate; --match-retention and --cutoff need none",
-            )
-        value = fit_cutoff(half, gold, by.protocol, grid)
-    else:
-        value = match_retention(half, by.retention, by.protocol, grid)
+    fitted = on.half(by) if by.half else np.ones(count, bool)
+    if is_f1 and not np.array(on.has_relevant)[fitted].any():
+        return Cutoff(
+            None,
+            "none: no query of the half it is fitted on has a relevant candidate; --match-retention and --cutoff need none",
+        )
+    folds = None if by.half else fold_queries(on.ids, by.seed)
+    others = [] if folds is None else [folds != fold for fold in range(int(folds.max()) + 1)]
+    grid = cutoff_grid(on.steps.levels, by.protocol) if is_reference else None
+    value, *apart = on.steps.fit([fitted, *others], by.retention, grid)
+    values = np.where(fitted, np.nan, value) if folds is None else np.array(apart)[folds]
     return Cutoff(
         value=value,
-        how=f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
-        fitted_in=fitted_in,
+        how=f"{'F1-tuned' if is_f1 else 'retention-matched'}, {by.protocol}",
+        fitted_in="permutation 0" if on.in_permutation else "first-stage order",
         fitted_on=int(fitted.sum()),
-        measured_on=int((~fitted).sum()),
+        measured_on=int((~np.isnan(values)).sum()),
         seed=REFERENCE_SEED if is_reference else by.seed,
         retention=by.retention,
-        values=np.where(fitted, np.nan, value),
+        folds=len(others) or None,
+        values=values,
     )

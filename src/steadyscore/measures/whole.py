@@ -13,7 +13,7 @@ from ..runs.table import Scored
 from ..terms import Array
 from ..window.presentation import count_orders
 from . import decomposition, instability, preference
-from .ranking import unless_nan
+from .ranking import ratio, unless_nan
 from .registry import Stack
 
 
@@ -92,5 +92,4 @@ class WholeCollection:
         return [unless_nan(float(value)) for value in self._slots().profile] if self._placed else []
 
     def _slots(self) -> decomposition.SlotResidual:
-        seen = self._in_slot
-        return decomposition.with_rms(np.where(seen > 0, self._profile / np.maximum(seen, 1), np.nan))
+        return decomposition.with_rms(ratio(self._profile, self._in_slot))

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..errors import InputError
 from ..measures.instability import tau_psi
-from ..measures.intervals import DRAWS, Method, Scheme, collection_mean, leads, mean_interval, percent_closed, seed_mean, wins
+from ..measures.intervals import DRAWS, Method, Scheme, collection_mean, mean_interval, percent_closed, seed_mean, wins
 from ..measures.measurement import rank_by_pool
-from ..measures.pairing import Better, Observation, average_seeds, group_by, levels_table
+from ..measures.pairing import Better, Observation, average_seeds, group_by, leaders, levels_table
 from ..measures.preference import gold_crossing, pair_flip
 from ..measures.views import quality_by_permutation, quality_of
 from ..runs.table import FIRST_STAGE, Scored, take_rows
@@ -101,9 +101,9 @@ def extreme_value(cells: Sequence[Observation], pick: Callable[[Sequence[float]]
 def lead_value(observations: Sequence[Observation], systems: Sequence[str], system: str, better: Better) -> Value:
     """Collections that a system leads among others; systems that share a lead each count."""
     collections, table = levels_table(observations, systems)
-    counts = leads(-table if better == "lower" else table)
+    count = sum(system in leading for leading in leaders(table, systems, better))
     mine = [o for o in observations if o.system == system]
-    return Value(float(counts[list(systems).index(system)]), basis=_basis(mine, mine), of=len(collections))
+    return Value(float(count), basis=_basis(mine, mine), of=len(collections))
 
 
 def closed_value(single: Value, x: Value, oc: Value) -> Value:

@@ -16,13 +16,16 @@ Bounds = Sequence[tuple[int, int, int]]
 """First token, closing marker and end of each candidate: `Prompt.candidates`."""
 
 
-def visible(candidates: Bounds, tokens: int) -> np.ndarray:
-    """(tokens, tokens) True where a row's token sees a column's: earlier ones, unless both belong to different candidates."""
+def visible(candidates: Bounds, tokens: int, *, from_outside: bool = True) -> np.ndarray:
+    """(tokens, tokens) True where a row's token sees a column's: earlier ones, unless both belong to different candidates.
+
+    What is of no candidate sees all of them, unless `from_outside` is False.
+    """
     owner = np.zeros(tokens, int)
     for number, (first, _, end) in enumerate(candidates, start=1):
         owner[first:end] = number
     row, column = owner[:, None], owner[None, :]
-    seen: np.ndarray = np.tri(tokens, dtype=bool) & ((row == 0) | (column == 0) | (row == column))
+    seen: np.ndarray = np.tri(tokens, dtype=bool) & ((from_outside & (row == 0)) | (column == 0) | (row == column))
     return seen
 
 

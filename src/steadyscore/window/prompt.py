@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain, repeat
 
 from ..tasks import Task
 from ..terms import Candidate, Markers, Placeholder, PromptStyle
@@ -95,51 +96,36 @@ def prompt_text(
     too, with one marker for all: no candidate has a place (`set_windows.py`).
     """
     if style == "set":
-        return _set(task, query, texts, slot_markers(markers, 1, seed=marker_seed)[0], placeholder)
-    labels = tuple(slot_markers(markers, lines or len(texts), seed=marker_seed))
-    own = labels[first : first + len(texts)]
-    if style == "paper":
-        prompt = _paper(task, query, texts, instruction or task.instruction, own, placeholder)
+        labels = own = tuple(slot_markers(markers, 1, seed=marker_seed)) * len(texts)
     else:
-        prompt = _compact(task, query, texts, own, placeholder, style == "isolated")
-    return replace(prompt, markers=labels, first=first) if lines else prompt
-
-
-def _paper(
-    task: Task, query: str, texts: Sequence[str], instruction: str, labels: tuple[str, ...], placeholder: Placeholder
-) -> PromptText:
-    prefix = (
-        Piece("Instruction:", True),
-        Piece(" " + collapse(instruction), False),
-        Piece(f"\n{task.query_label}:", True),
-        Piece(" " + collapse(query), False),
+        labels = tuple(slot_markers(markers, lines or len(texts), seed=marker_seed))
+        own = labels[first : first + len(texts)]
+    asked, pairs = Piece(" " + collapse(query), False), list(zip(own, texts, strict=True))
+    if style == "paper":
+        instructed = (Piece("Instruction:", True), Piece(" " + collapse(instruction or task.instruction), False))
+        prefix: tuple[Piece, ...] = (*instructed, Piece(f"\n{task.query_label}:", True), asked)
+        leads = chain([f"\n\n{task.item_label}:\n"], repeat("\n"))
+        opened = [(Piece(f"{next(leads)}[{label}]", True), Piece(" " + text, False)) for label, text in pairs]
+        body = [*chain(*opened), _rubric_piece(task)]
+    else:
+        prefix = (Piece(f"{task.query_label}:", True), asked)
+        closed = [(Piece(text, False), Piece(f"\n[{label}]\n", True)) for label, text in pairs]
+        body = [Piece("\n\n", True), *chain(*closed)]
+    return PromptText(
+        task=task,
+        system=task.system if style == "paper" else task.compact,
+        prefix=prefix,
+        body=tuple(body),
+        markers=labels,
+        placeholder=placeholder,
+        isolated=style == "isolated",
+        is_set=style == "set",
+        first=first if lines and style != "set" else 0,
     )
-    body: list[Piece] = []
-    lead = f"\n\n{task.item_label}:\n"
-    for label, text in zip(labels, texts, strict=True):
-        body += [Piece(f"{lead}[{label}]", True), Piece(" " + text, False)]
-        lead = "\n"
-    body.append(_rubric_piece(task))
-    return PromptText(task, task.system, prefix, tuple(body), labels, placeholder)
 
 
 def _rubric_piece(task: Task) -> Piece:
     return Piece("\n\n" + task.rubric, True)
-
-
-def _compact(
-    task: Task, query: str, texts: Sequence[str], labels: tuple[str, ...], placeholder: Placeholder, isolated: bool
-) -> PromptText:
-    prefix = (Piece(f"{task.query_label}:", True), Piece(" " + collapse(query), False))
-    body = [Piece("\n\n", True)]
-    for label, text in zip(labels, texts, strict=True):
-        body += [Piece(text, False), Piece(f"\n[{label}]\n", True)]
-    return PromptText(task, task.compact, prefix, tuple(body), labels, placeholder, isolated)
-
-
-def _set(task: Task, query: str, texts: Sequence[str], label: str, placeholder: Placeholder) -> PromptText:
-    same = _compact(task, query, texts, (label,) * len(texts), placeholder, False)
-    return replace(same, is_set=True)
 
 
 CHARS_PER_TOKEN = 4.2

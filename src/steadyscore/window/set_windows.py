@@ -15,6 +15,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from ..terms import Prompt
+from . import isolation
 
 EARLIER = 512
 """Positions by which the others' texts stand earlier for a segment: one constant, whatever the pool holds."""
@@ -50,21 +51,14 @@ def members(prompt: Prompt) -> list[int]:
 
 def positions(prompt: Prompt, tokens: int) -> np.ndarray:
     """(tokens,) every block begins where the first one does. What is padding stands at 0."""
-    places = np.zeros(tokens, int)
-    places[: len(prompt.prefix)] = np.arange(len(prompt.prefix))
-    for first, _, end in prompt.candidates:
-        places[first:end] = len(prompt.prefix) + np.arange(end - first)
+    places = isolation.positions(prompt.candidates, tokens)
+    places[len(prompt) :] = 0
     return places
 
 
 def visible_alone(prompt: Prompt, tokens: int) -> np.ndarray:
     """(tokens, tokens) True where a row's token sees a column's as it was read: the prefix, and its own block up to itself."""
-    owner = np.full(tokens, -1)
-    owner[: len(prompt.prefix)] = 0
-    for number, (first, _, end) in enumerate(prompt.candidates, start=1):
-        owner[first:end] = number
-    visible: np.ndarray = np.tri(tokens, dtype=bool) & ((owner[:, None] == owner[None, :]) | (owner[None, :] == 0))
-    return visible
+    return isolation.visible(prompt.candidates, tokens, from_outside=False)
 
 
 def text_tokens(prompt: Prompt) -> np.ndarray:
