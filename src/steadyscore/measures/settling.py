@@ -116,7 +116,7 @@ def rivals(scores: Array, rule: DecisionRule) -> Array | None:
     if isinstance(rule, TopKRule):
         return np.arange(n) if rule.k >= n else np.where(roles(mean, rule) == 1, order[rule.k], order[rule.k - 1])
     below, above = scores[:, [order[0]]] - scores, scores - scores[:, [order[-1]]]
-    rival = np.where(below.mean(axis=0) <= above.mean(axis=0), order[0], order[-1])
+    rival: Array = np.where(below.mean(axis=0) <= above.mean(axis=0), order[0], order[-1])
     rival[order[0]], rival[order[-1]] = order[1], order[-2]
     return rival
 
