@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from steadyscore.errors import InputError
+from steadyscore.measures import settling
 from steadyscore.measures.settling import (
     CHANGED_SHARE,
     Outcome,
@@ -24,10 +25,12 @@ from steadyscore.measures.settling import (
     is_settled,
     margins,
     outcome,
+    place_effects,
     roles,
     stability,
     student_tail,
 )
+from steadyscore.window.presentation import window_places
 
 SCORES = np.array([0.2, 0.9, 0.5, 0.5])
 thresholds = st.floats(0, 1).map(ThresholdRule)
@@ -95,9 +98,15 @@ def test_scores_that_never_move_are_settled_at_once():
     assert not is_decided(SCORES[None], ThresholdRule(0.4), 10)
 
 
-def decided_after(scores, rule, count):
+def decided_after(scores, rule, count, places=None):
     """Presentations that adaptive stopping takes of `count`."""
-    return next((m for m in range(2, count) if is_decided(scores[:m], rule, count)), count)
+    return next((m for m in range(2, count) if is_decided(scores[:m], rule, count, places)), count)
+
+
+def random_places(rng, count, n, width):
+    """What `count` random orders make of the places of n documents."""
+    orders = np.stack([rng.permutation(n) for _ in range(count)])
+    return window_places(n, width, "contiguous")[np.argsort(orders, axis=-1)]
 
 
 def test_a_wrong_settlement_is_as_rare_as_the_error_says():
@@ -132,3 +141,64 @@ def test_few_documents_get_another_role_than_all_presentations_would_give(noise,
         changed.append((roles(scores[: taken[-1]].mean(axis=0), rule) != roles(scores.mean(axis=0), rule)).mean())
     assert np.mean(changed) <= CHANGED_SHARE
     assert np.mean(taken) < {0.02: 4.5, 0.05: 6.5, 0.1: 8.5}[noise]
+
+
+EFFECTS = {"none": (0, 0, 0), "first": (0.2, 0, 0), "last": (0, -0.1, 0), "linear": (0, 0, 0.3), "all": (0.1, 0.1, -0.2)}
+
+
+@pytest.mark.parametrize("rule", [TopKRule(1), TopKRule(6), PairRule(), ThresholdRule(0.45)], ids=str)
+@pytest.mark.parametrize("effects", ["first", "linear", "all"])
+@pytest.mark.parametrize(("width", "noise"), [(20, 0.03), (5, 0.07)])
+def test_few_documents_get_another_role_where_places_move_scores(width, noise, effects, rule):
+    """The stated error holds for effects of place too, and for several windows."""
+    rng, changed = np.random.default_rng(0), []
+    for _ in range(60):
+        places = random_places(rng, 10, 20, width)
+        scores = rng.beta(1, 2, 20) + places @ EFFECTS[effects] + noise * rng.standard_normal((10, 20))
+        taken = decided_after(scores, rule, 10, places)
+        changed.append((roles(scores[:taken].mean(axis=0), rule) != roles(scores.mean(axis=0), rule)).mean())
+    assert np.mean(changed) <= CHANGED_SHARE
+
+
+@pytest.mark.parametrize("effects", EFFECTS)
+@pytest.mark.parametrize("error", [0.005, 0.02, 0.05])
+def test_places_save_presentations_and_cost_no_decision(monkeypatch, error, effects):
+    """As many roles stay as without places, to a standard error, for fewer presentations, or as many where places do nothing."""
+    monkeypatch.setattr(settling, "CHANGED_SHARE", error)
+    rng, rule, taken, same = np.random.default_rng(1), TopKRule(3), {True: [], False: []}, {True: [], False: []}
+    for _ in range(80):
+        places = random_places(rng, 10, 10, 10)
+        scores = rng.beta(1, 2, 10) + places @ EFFECTS[effects] + 0.03 * rng.standard_normal((10, 10))
+        for known in (True, False):
+            taken[known].append(decided_after(scores, rule, 10, places if known else None))
+            first, every = scores[: taken[known][-1]].mean(axis=0), scores.mean(axis=0)
+            same[known].append((roles(first, rule) == roles(every, rule)).mean())
+    assert np.mean(taken[True]) <= np.mean(taken[False]) + (0.2 if effects == "none" else 0)
+    assert np.mean(same[True]) >= np.mean(same[False]) - np.std(same[False]) / np.sqrt(80) - 1e-12
+
+
+def test_effects_of_place_are_estimated_and_their_absence_is_seen():
+    rng = np.random.default_rng(0)
+    places = random_places(rng, 10, 12, 12)
+    noise = rng.standard_normal(12) + 0.02 * rng.standard_normal((10, 12))
+    some, none = place_effects(noise + places @ (0.2, 0, 0.1), places), place_effects(noise, places)
+    assert sum(each.chance for each in some) == pytest.approx(1)
+    assert np.allclose(sum(each.chance * each.effects for each in some), (0.2, 0, 0.1), atol=0.02)
+    assert np.allclose(sum(each.chance * each.effects for each in none), 0, atol=0.02)
+    assert some[0].chance < 1e-6 < 0.5 < none[0].chance
+    assert all(0 < each.freedom <= 1 for each in some + none)
+
+
+@given(tables, rules, st.integers(1, 6), st.integers(0, 99))
+def test_with_places_chances_are_chances(scores, rule, more, seed):
+    count, n = len(scores) + more, scores.shape[1]
+    places = random_places(np.random.default_rng(seed), count, n, 3)
+    chances = change_chances(scores, rule, count, places)
+    assert ((chances >= 0) & (chances <= 1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("rule", [TopKRule(2), PairRule(), ThresholdRule(0.1)], ids=lambda rule: rule.kind)
+def test_equal_scores_that_never_move_are_decided_whatever_their_places(rule):
+    still, places = np.full((3, 4), 0.1), random_places(np.random.default_rng(0), 10, 4, 4)
+    assert is_decided(still, rule, 10, places)
+    assert not change_chances(np.tile([0.1, 0.7, 0.3, 0.3], (3, 1)), rule, 10, places).any()

@@ -108,7 +108,7 @@ def test_the_decision_is_the_requests_else_the_servers(monkeypatch, asked, kind)
     real = service.present_until_decided
     monkeypatch.setattr(
         "steadyscore.serve.service.present_until_decided",
-        lambda score, orders, rule: seen.append(rule) or real(score, orders, rule),
+        lambda score, orders, rule, places: seen.append(rule) or real(score, orders, rule, places),
     )
     own = planted(mitigation=open_model("m", "synthetic:slot", ModelOptions(mitigation="adaptive:8:share=0.4")).mitigation)
     with TestClient(app_of(own)) as client:

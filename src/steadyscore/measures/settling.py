@@ -23,6 +23,9 @@ CHANGED_SHARE = 0.02
 """Share of the documents to which the presentations that adaptive stopping leaves out are expected to give another role."""
 OTHERS_WEIGHT = 4
 """How many presentations of its own the variance of the other documents counts as, in the variance of a document."""
+PLACE_SIZES = ((0.0, 0.5), (0.05, 0.125), (0.2, 0.125), (0.8, 0.125), (3.2, 0.125))
+"""Variance that effects of place may have, as a multiple of the variance of a score, and the chance of each before any score is
+seen: as likely none as some."""
 
 Kind = Literal["threshold", "top_k", "pair"]
 
@@ -100,26 +103,37 @@ def distances(mean: Array, rule: DecisionRule) -> Array | None:
     return behind
 
 
+def rivals(scores: Array, rule: DecisionRule) -> Array | None:
+    """(n,) the document on which each one's role in the mean of (M, n) depends; None: it depends on the cutoff.
+
+    Budget: the first document outside it, or the last one inside. Pair: the second for the chosen, the last but one for the
+    rejected, and for the others the nearer of both ends. A budget of the whole pool leaves every document to itself.
+    """
+    if isinstance(rule, ThresholdRule):
+        return None
+    mean, n = scores.mean(axis=0), scores.shape[1]
+    order = ranking(mean)
+    if isinstance(rule, TopKRule):
+        return np.arange(n) if rule.k >= n else np.where(roles(mean, rule) == 1, order[rule.k], order[rule.k - 1])
+    below, above = scores[:, [order[0]]] - scores, scores - scores[:, [order[-1]]]
+    rival: Array = np.where(below.mean(axis=0) <= above.mean(axis=0), order[0], order[-1])
+    rival[order[0]], rival[order[-1]] = order[1], order[-2]
+    return rival
+
+
 def margins(scores: Array, rule: DecisionRule) -> Array:
     """By how much each presentation supports the role that the mean gives each document, (M, n).
 
-    Threshold: the distance to the cutoff. Budget: the lead over the first document outside it, or the gap to the last
-    one inside. Pair: the lead of the chosen, the trail of the rejected, and for the others the nearer of both ends.
+    Threshold: the distance to the cutoff. Budget and pair: the lead over the document's rival, or how far it is behind.
     """
     mean, n = scores.mean(axis=0), scores.shape[1]
-    role = roles(mean, rule)
     if isinstance(rule, ThresholdRule):
-        return np.where(role == 1, scores - rule.cutoff, rule.cutoff - scores)
-    order = ranking(mean)
-    if isinstance(rule, TopKRule):
-        if rule.k >= n:
-            return np.ones_like(scores)  # the whole pool is kept whatever the scores say
-        return np.where(role == 1, scores - scores[:, [order[rule.k]]], scores[:, [order[rule.k - 1]]] - scores)
-    below, above = scores[:, [order[0]]] - scores, scores - scores[:, [order[-1]]]
-    support = np.where(below.mean(axis=0) <= above.mean(axis=0), below, above)
-    support[:, order[0]] = scores[:, order[0]] - scores[:, order[1]]
-    support[:, order[-1]] = scores[:, order[-2]] - scores[:, order[-1]]
-    return support
+        return np.where(roles(mean, rule) == 1, scores - rule.cutoff, rule.cutoff - scores)
+    if isinstance(rule, TopKRule) and rule.k >= n:
+        return np.ones_like(scores)  # the whole pool is kept whatever the scores say
+    rival, place = rivals(scores, rule), np.argsort(ranking(mean))
+    assert rival is not None
+    return np.where(place < place[rival], scores - scores[:, rival], scores[:, rival] - scores)
 
 
 def student_tail(t: Array, freedom: int) -> Array:
@@ -148,28 +162,82 @@ def is_settled(support: Array) -> Array:
     return np.asarray(student_tail(np.maximum(t, 0), permutations - 1) <= ERROR_RATE / (2 * n))
 
 
-def change_chances(scores: Array, rule: DecisionRule, count: int) -> Array:
+class PlaceEffects(NamedTuple):
+    """What the places of documents do to their scores, were these effects of one size."""
+
+    chance: float
+    """That they are of this size, after the scores that were seen."""
+    effects: Array
+    """(F,)"""
+    covariance: Array
+    """(F, F)"""
+    freedom: float
+    """Share of the freedom of the scores that estimating them left."""
+
+
+def place_effects(scores: Array, places: Array) -> list[PlaceEffects]:
+    """Effects of place on the scores (M, n) at places (M, n, F), under each size that they may have.
+
+    Regression of what is left of a score without the means of its document and of its presentation. Effects are normal
+    around 0 with a variance of that size, so a few scores move them little; the chances are by restricted likelihood.
+    """
+
+    def centre(values: Array) -> Array:
+        rows, columns = values.mean(axis=0, keepdims=True), values.mean(axis=1, keepdims=True)
+        return np.asarray(values - rows - columns + rows.mean(axis=1, keepdims=True))
+
+    features, freedom = places.shape[-1], (scores.shape[0] - 1) * (scores.shape[1] - 1)
+    residual, design = centre(scores).ravel(), centre(places).reshape(-1, features)
+    total = float((residual**2).sum())
+    if total <= 1e-24 * float((scores**2).sum()) or not design.any():  # nothing moved, or only the last digits of a mean
+        return [PlaceEffects(1.0, np.zeros(features), np.zeros((features, features)), 1.0)]
+    values, vectors = np.linalg.eigh(design.T @ design)
+    values, projection = np.maximum(values, 0), vectors.T @ (design.T @ residual)
+    estimates, logs = list[PlaceEffects](), list[float]()
+    for size, prior in PLACE_SIZES:
+        shrinkage = size / (1 + size * values)
+        rest = max(total - float((shrinkage * projection**2).sum()), 1e-12 * total)
+        logs.append(float(np.log(prior) - (np.log1p(size * values).sum() + freedom * np.log(rest / total)) / 2))
+        covariance = rest / freedom * (vectors * shrinkage) @ vectors.T
+        free = 1 - float((shrinkage * values).sum()) / freedom
+        estimates.append(PlaceEffects(0.0, vectors @ (shrinkage * projection), covariance, free))
+    chances = np.exp(np.array(logs) - max(logs))
+    return [each._replace(chance=float(chance)) for each, chance in zip(estimates, chances / chances.sum(), strict=True)]
+
+
+def change_chances(scores: Array, rule: DecisionRule, count: int, places: Array | None = None) -> Array:
     """(n,) the chance that the mean over `count` presentations gives a document another role than that over these M, (M, n).
 
     A margin's mean over all of them lies around its mean so far with variance s² (1/M - 1/count). s² is the document's own
-    variance, drawn to the mean variance of the pool, since two or three presentations say little of one.
+    variance, drawn to the mean variance of the pool, since two or three presentations say little of one. Where the places in
+    all `count` presentations are known, (count, n, F), what they do is estimated, and a document that has stood better so far
+    than it will in all of them is expected to lose.
     """
     seen, n = scores.shape
     if seen >= count:
         return np.zeros(n)
     if seen < 2:
         return np.ones(n)
-    support = margins(scores, rule)
-    own = support.var(axis=0, ddof=1)
-    freedom = seen - 1 + OTHERS_WEIGHT
-    variance = ((seen - 1) * own + OTHERS_WEIGHT * own.mean()) / freedom
-    t = ratio(support.mean(axis=0), np.sqrt(variance * (1 / seen - 1 / count)), undefined=np.inf)
-    return student_tail(np.maximum(t, 0), freedom)
+    everywhere = np.zeros((count, n, 1)) if places is None else places
+    mean_place, role = everywhere.mean(axis=0), roles(scores.mean(axis=0), rule)
+    change = mean_place - everywhere[:seen].mean(axis=0)
+    chances, freedom = np.zeros(n), seen - 1 + OTHERS_WEIGHT
+    for estimate in place_effects(scores, everywhere[:seen]):
+        forecast = scores + (mean_place - everywhere[:seen]) @ estimate.effects
+        support, rival = margins(forecast, rule), rivals(forecast, rule)
+        own = support.var(axis=0, ddof=1)
+        variance = ((seen - 1) * own + OTHERS_WEIGHT * own.mean()) / freedom / estimate.freedom
+        ahead = change if rival is None else change - change[rival]
+        of_effects = np.einsum("if,fg,ig->i", ahead, estimate.covariance, ahead)
+        t = ratio(support.mean(axis=0), np.sqrt(variance * (1 / seen - 1 / count) + of_effects), undefined=np.inf)
+        other = student_tail(np.maximum(t, 0), freedom)
+        chances += estimate.chance * np.where(roles(forecast.mean(axis=0), rule) == role, other, 1 - other)
+    return chances
 
 
-def is_decided(scores: Array, rule: DecisionRule, count: int) -> bool:
+def is_decided(scores: Array, rule: DecisionRule, count: int, places: Array | None = None) -> bool:
     """Whether the rest of `count` presentations is expected to change so few roles that it can be left out, scores (M, n)."""
-    return bool(change_chances(scores, rule, count).mean() <= CHANGED_SHARE)
+    return bool(change_chances(scores, rule, count, places).mean() <= CHANGED_SHARE)
 
 
 class Stability(NamedTuple):

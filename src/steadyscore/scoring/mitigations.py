@@ -28,7 +28,7 @@ from ..runs.records import Cost
 from ..runs.table import stack_rows
 from ..terms import Array, Candidate, Instance
 from ..window import readout
-from ..window.presentation import permutations
+from ..window.presentation import permutations, window_places
 from .presented import Presented
 from .scorer import PoolScorer, Scorer, Settings, WrappedScorer
 from .tournaments import average_tournaments, central_ranking, tournament_passes
@@ -233,7 +233,8 @@ def _serve_adaptively(mitigated: Mitigated, instance: Instance, orders: Array) -
         return scorer.score_orders(instance, rows, range(first, first + len(rows)))
 
     inner = np.stack([derived_orders(instance, order, mitigated.number)[:count] for order in orders])
-    scored, owner = present_until_decided(score, inner, for_pool(mitigated.rule, n))
+    by_position = window_places(n, scorer.width, scorer.settings.partition)
+    scored, owner = present_until_decided(score, inner, for_pool(mitigated.rule, n), places_of(instance, inner, by_position))
     skipped = round(count_windows(n, scorer.width, scorer.mitigations, len(orders) * mitigated.number - len(owner)))
     served = _merge_rows(scored, lambda rows: np.stack([rows[owner == p].mean(axis=0) for p in range(len(orders))]))
     return replace(served, cost=scored.cost + Cost(skipped=skipped))
@@ -253,10 +254,21 @@ class Ensembles(NamedTuple):
         return scores
 
 
-def present_until_decided(score: Callable[[Array, int], Presented], orders: Array, rule: DecisionRule) -> Ensembles:
+def places_of(instance: Instance, orders: Array, by_position: Array) -> Array:
+    """(..., n, F) what `by_position`, (n, F), says of each candidate's place in orders (..., n); sorted by candidate id."""
+    ids = [candidate.id for candidate in instance.pool]
+    by_id = sorted(range(len(ids)), key=ids.__getitem__)
+    positions = np.argsort(orders, axis=-1)[..., by_id]
+    return np.asarray(by_position[positions])
+
+
+def present_until_decided(
+    score: Callable[[Array, int], Presented], orders: Array, rule: DecisionRule, places: Array
+) -> Ensembles:
     """Each pool of P averages under the first of its K orders, (P, K, n): two, then one more while it is not decided.
 
-    score  orders (rows, n) and the number of the first one -> their scores
+    score   orders (rows, n) and the number of the first one -> their scores
+    places  (P, K, n, F) of each candidate in all of these orders, columns as the scores have them
     """
     several, count, n = orders.shape
     parts, owners, made, undecided = list[Presented](), list[Array](), 0, list(range(several))
@@ -266,7 +278,7 @@ def present_until_decided(score: Callable[[Array, int], Presented], orders: Arra
         owners.append(np.repeat(undecided, stop - made))
         made = stop
         ensembles = Ensembles(_joined(parts), np.concatenate(owners))
-        undecided = [p for p in undecided if not is_decided(ensembles.rows(p), rule, count)]
+        undecided = [p for p in undecided if not is_decided(ensembles.rows(p), rule, count, places[p])]
     return ensembles
 
 

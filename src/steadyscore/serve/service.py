@@ -34,13 +34,14 @@ from ..scoring.mitigations import (
     mitigate,
     parse_mitigation,
     parse_rule,
+    places_of,
     present_until_decided,
 )
 from ..scoring.presented import Presented
 from ..scoring.scorer import PoolScorer, Scorer, Settings
 from ..tasks import TASKS, Task
 from ..terms import Array, Candidate, Instance, Prompt
-from ..window.presentation import permutations, windows
+from ..window.presentation import permutations, window_places, windows
 from .batcher import Admission, Batcher, batched_backend
 from .settings import Limits, ModelOptions
 
@@ -340,7 +341,8 @@ class Service:
             return score(orders[:1], 0)
         if decision is None or not asked.adaptive:
             return score(orders, 0)
-        return present_until_decided(score, orders[None], decision).scored
+        by_position = window_places(len(instance.pool), asked.width or model.default_width, model.settings.partition)
+        return present_until_decided(score, orders[None], decision, places_of(instance, orders[None], by_position)).scored
 
     def audit_pool(
         self,

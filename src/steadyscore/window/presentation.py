@@ -130,6 +130,14 @@ def places(cut: Sequence[Window], n: int) -> tuple[np.ndarray, np.ndarray]:
     return slots, index
 
 
+def window_places(n: int, width: int | None, partition: Partition) -> np.ndarray:
+    """The place in its window of each position in an order of n, (n, 3): whether first, whether last, how far down (-½ to ½)."""
+    slots, index = places(windows(range(n), width or n, partition), n)
+    last = np.bincount(index)[index] - 1
+    features: np.ndarray = np.stack([slots == 0, slots == last, slots / np.maximum(last, 1) - 0.5], axis=-1)
+    return features
+
+
 def markers(scheme: Markers, width: int, *, seed: int | None = None) -> list[str]:
     """The labels of `width` slots, in slot order; with a seed, another label in at least one slot than that order gives.
 
