@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from ..runs.table import FIRST_STAGE, Scored, take_rows
 from ..terms import Array
 from ..window.presentation import count_orders
 from . import ranking
-from .decomposition import placed_scores
 from .registry import MEASURES, NEEDS, Stack
 from .threshold import Cutoff, FittingScores, Threshold, freeze_cutoff
 from .views import ranked_first_stage, ranked_permuted, with_scores
@@ -162,6 +162,20 @@ def fewest_permutations(queries: Iterable[Scored]) -> int:
     return counts.get(False, counts.get(True, 0))
 
 
+def qualities(queries: Iterable[Scored], k: int) -> list[Array]:
+    """Of every query (M,) nDCG@k by permutation, NaN where it has no judgements."""
+    by_place: dict[int, Array] = {}
+    for places, alike in _equal_shapes(queries):
+        judged = [query.gold if query.ideal is None else query.ideal for query in alike]
+        lengths = np.array([len(ideal) for ideal in judged])
+        for length in np.unique(lengths):  # another length sums in another order
+            members = np.flatnonzero(lengths == length)
+            ranked, gold = (np.stack([of(alike[i]) for i in members]) for of in (ranked_permuted, attrgetter("gold")))
+            values = ranking.ndcg(ranked, gold, k, judged_gains=np.stack([judged[i] for i in members]))
+            by_place |= zip(places[members].tolist(), values, strict=True)
+    return [by_place[place] for place in range(len(by_place))]
+
+
 def pair_values(query: Scored, name: str, cutoff: Cutoff) -> Array:
     """(M, M) a measure between every two permutations of a query: what planning needs of a pilot. 1 on the diagonal."""
     rows = np.flatnonzero(query.permutations != FIRST_STAGE)
@@ -224,7 +238,8 @@ def _equal_shapes(queries: Iterable[Scored]) -> Iterator[tuple[Array, list[Score
     while batch := list(islice(remaining, BATCH)):
         shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for i, q in enumerate(batch):
-            shapes[q.permuted.shape, q.first_stage is None, q.is_placed, q.ties].append(i)
+            drawn = np.count_nonzero(q.permutations != FIRST_STAGE)
+            shapes[drawn, len(q.candidate_ids), drawn == len(q.permutations), q.is_placed, q.ties].append(i)
         yield from ((first + np.array(members), [batch[i] for i in members]) for members in shapes.values())
         first += len(batch)
 
@@ -302,24 +317,24 @@ def _survey_alike(queries: Iterable[Scored], by: Threshold) -> tuple[Iterable[Sc
 def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
     survey = _Survey()
     for query in queries:
-        first_stage = query.first_stage
+        first_stage, permuted, is_judged, gold = query.first_stage, query.permuted, query.is_judged, query.gold
         if first_stage is None:
             survey.without_first_stage.append(query.query_id)
         in_permutation = by.protocol == "reference" or first_stage is None
-        row: Array = query.permuted[0] if in_permutation else first_stage  # type: ignore[assignment]
-        survey.fitting.add(query.query_id, by, row, query.gold, in_permutation=in_permutation, is_judged=query.is_judged)
-        if query.is_placed and len(query.permuted) > 1:
-            survey.width = max(survey.width, int(placed_scores(query)[1].max()) + 1)
+        row: Array = permuted[0] if in_permutation else first_stage  # type: ignore[assignment]
+        survey.fitting.add(query.query_id, by, row, gold, in_permutation=in_permutation, is_judged=is_judged)
+        if query.is_placed and len(permuted) > 1:
+            survey.width = max(survey.width, int(query.slots[query.permutations != FIRST_STAGE].max()) + 1)  # type: ignore[index]
         survey.candidates += len(query.candidate_ids)
-        survey.permutations.append(len(query.permuted))
-        survey.orders.append(count_orders(n := len(query.candidate_ids)))
+        survey.permutations.append(len(permuted))
+        survey.orders.append(orders := count_orders(n := len(query.candidate_ids)))
         if n < 2:
             survey.single.append(query.query_id)
-        elif query.has_every_order:
+        elif len(permuted) >= orders:
             survey.few_orders[n] += 1
-        if not query.is_judged:
+        if not is_judged:
             survey.unjudged.append(query.query_id)
-        elif not ranking.is_relevant(query.gold).any():
+        elif not ranking.is_relevant(gold).any():
             survey.without_relevant.append(query.query_id)
     return survey
 

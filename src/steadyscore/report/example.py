@@ -168,8 +168,10 @@ def _steadiness(audit: Audit, measure: str) -> Array:
 
 
 def _example(audit: Audit, query_id: str, measure: str, decision: str) -> ShownQuery | None:
-    place = next((i for i, query in enumerate(audit.queries) if query.query_id == query_id), None)
-    if place is None or np.isnan(mean := audit.measured.values[measure][place]):
+    if query_id not in audit.query_ids:
+        return None
+    place = audit.query_ids.index(query_id)
+    if np.isnan(mean := audit.measured.values[measure][place]):
         return None
     assert audit.explainer is not None  # there is a measure of decisions
     explainer, cutoff = replace(audit.explainer, measure=measure), audit.measured.cutoff.of(place)
