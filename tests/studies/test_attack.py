@@ -278,6 +278,7 @@ def test_the_plan_counts_every_run(capsys):
         (["--runs", "x", "--scorer", "synthetic:none"], 2, "--runs reads a finished attack; leave out --scorer."),
         (["--runs", "x", "--max", "beauty=1"], 2, "unknown measure 'beauty'; there are own_gain"),
         (["--runs", "x"], 1, "is not a run folder"),
+        (["--runs", "x", "--set", "threshold_protocol=reference"], 2, "there is no setting 'threshold_protocol'"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, code, said, tmp_path, monkeypatch, capsys):
