@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -342,8 +342,9 @@ class _Block:
         return (Scored(*fields) for fields in zip(*every, strict=True))
 
     def query(self, place: int) -> Scored:
-        ids, candidate_ids = self._query_ids[place].as_py(), tuple(self._candidate_ids[place].as_py())
-        return Scored(ids, candidate_ids, *(column.take(place) for column in self._arrays), *self._words[place])
+        ids = (self._query_ids[place].as_py(), tuple(self._candidate_ids[place].as_py()))
+        fields: list[Any] = [*ids, *(column.take(place) for column in self._arrays), *self._words[place]]
+        return Scored(*fields)
 
 
 class _Arrays:
