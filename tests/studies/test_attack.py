@@ -278,7 +278,6 @@ def test_the_plan_counts_every_run(capsys):
         (["--runs", "x", "--scorer", "synthetic:none"], 2, "--runs reads a finished attack; leave out --scorer."),
         (["--runs", "x", "--max", "beauty=1"], 2, "unknown measure 'beauty'; there are own_gain"),
         (["--runs", "x"], 1, "is not a run folder"),
-        (["--runs", "x", "--set", "threshold_protocol=reference"], 2, "there is no setting 'threshold_protocol'"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, code, said, tmp_path, monkeypatch, capsys):
@@ -286,6 +285,12 @@ def test_bad_input_is_one_sentence(arguments, code, said, tmp_path, monkeypatch,
     assert main(["study", "attack", *arguments]) == code
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_protocol_that_needs_shuffled_orders_is_not_offered(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["study", "attack", "--runs", "x", "--set", "threshold_protocol=reference"])
+    assert "there is no setting 'threshold_protocol'" in capsys.readouterr().err
 
 
 def test_a_wrong_scorer_and_a_wrong_collection_are_named_together(tmp_path, monkeypatch, capsys):
