@@ -48,6 +48,9 @@ def test_a_target_is_a_measure_and_a_side():
         parse_target("retention")
     with pytest.raises(UsageError, match="has no value"):
         parse_target("overlap=nan")
+    with pytest.raises(UsageError, match=r"target 'overlap=7': overlap lies between 0 and 1, so a bound of 7 says nothing"):
+        parse_target("overlap=7")
+    assert parse_target("slot_rms=7") == Bound("slot_rms", most=7)
 
 
 def test_the_curve_is_the_one_the_audit_measures(runs):

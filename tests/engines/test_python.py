@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import steadyscore
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, ScorerFailed, python
@@ -198,6 +199,27 @@ def test_a_stop_by_the_user_is_never_taken_for_a_failure(written, collection_fil
     with pytest.raises(KeyboardInterrupt):
         score_collection(scorer, str(collection_file), tmp_path / "run", config)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+class Host:
+    """A program of the caller that ends on SIGTERM, by a function or by a method of its own."""
+
+    def end(self, number, frame):
+        sys.exit(7)
+
+
+@pytest.mark.parametrize("handler", [lambda number, frame: sys.exit(7), Host().end])
+def test_a_handler_of_the_caller_that_ends_its_program_ends_it(handler):
+    def stopped_meanwhile(query, texts):
+        signal.raise_signal(signal.SIGTERM)
+        return [1.0] * len(texts)
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(SystemExit, match="7"):
+            steadyscore.rerank(stopped_meanwhile, "q", ["a", "b"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_thread_that_is_not_the_main_one_fails_by_name_too():

@@ -14,12 +14,13 @@ from steadyscore.measures.measurement import (
     find_cutoff,
     measure,
     pair_values,
+    qualities,
     rank_by_pool,
 )
 from steadyscore.measures.registry import MEASURES
 from steadyscore.measures.retained_sets import overlap
 from steadyscore.measures.threshold import REFERENCE_SEED, Cutoff, Steps, Threshold, fold_queries
-from steadyscore.measures.views import average_permutations
+from steadyscore.measures.views import average_permutations, quality_by_permutation
 from steadyscore.runs.table import FIRST_STAGE, Scored
 from tests.helpers.paths import TESTS
 
@@ -224,6 +225,20 @@ def test_a_system_that_averages_more_orders_than_a_small_pool_has_averages_all_o
     with pytest.raises(InputError, match="an ensemble of 9"):
         average_permutations(large, 9)
     assert (fewest_permutations([small, large]), fewest_permutations([small]), fewest_permutations([])) == (8, 2, 0)
+
+
+def test_the_quality_of_many_queries_is_that_of_each_bit_for_bit():
+    judged_elsewhere = [replace(query(i), ideal=np.arange(float(3 + i % 9)) / 3) for i in range(40, 60)]
+    queries = [
+        query(0),
+        query(1, n=2, permutations=2),
+        query(2, judged=False),
+        replace(query(3), ties="input"),
+        *judged_elsewhere,
+        query(4, canonical=False, places=False),
+    ]
+    for many, each in zip(qualities(queries, 10), queries, strict=True):
+        np.testing.assert_array_equal(many, quality_by_permutation(each, 10))
 
 
 def test_a_fixed_cutoff_is_measured_on_every_query():

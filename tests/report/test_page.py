@@ -256,7 +256,7 @@ def test_the_example_gives_every_candidate_its_outcomes() -> None:
         ["kept", "kept"],
         ["dropped", "kept"],
     ]
-    assert [group.kind for group in shown.groups] == ["decided differently", "kept both times"]
+    assert [*shown.groups] == ["decided differently", "kept both times"]
     assert shown.overlap == pytest.approx(1 / 3)
     assert [shown.chosen(row) for row in (0, 1)] == [2, 2]
     assert [c.gold for c in shown.candidates] == [0, 2, 1]

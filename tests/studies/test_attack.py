@@ -287,6 +287,12 @@ def test_bad_input_is_one_sentence(arguments, code, said, tmp_path, monkeypatch,
     assert not list(tmp_path.iterdir())
 
 
+def test_a_protocol_that_needs_shuffled_orders_is_not_offered(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["study", "attack", "--runs", "x", "--set", "threshold_protocol=reference"])
+    assert "there is no setting 'threshold_protocol'" in capsys.readouterr().err
+
+
 def test_a_wrong_scorer_and_a_wrong_collection_are_named_together(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for plan in ([], ["--dry-run"]):

@@ -35,8 +35,6 @@ TOLERANCE = 1e-9
 """What a sum of fractions may miss a bound by and still meet it: 1/3 + 1/3 + 1/3 + 0 over 4 is a little below 0.25."""
 
 
-OF_READERS = ("answer_", "verdict_")
-"""How the names of measures begin that a reader brings."""
 OF_PERTURBATIONS = (
     "marker_tau_psi", "held_out_marker_tau_psi", "pool_psi_drop", "top10_changed_drop", "reverse_psi", "swap_psi",
     "first_stage_noise_psi",
@@ -66,6 +64,12 @@ class Bound:
         while not self.holds(value) and self.holds(float(f"{value:.{digits}f}")):
             digits += 1
         return f"{value:.{digits}f}"
+
+    def beyond_range(self) -> str:
+        """Why it can only hold, or only fail; empty for a number that the measure can have."""
+        if self.measure not in MEASURES or self.measure in NOT_SHARES or 0 <= self.number <= 1:
+            return ""
+        return f"{self.measure} lies between 0 and 1, so a bound of {self.number:g} says nothing: give one between these."
 
     @property
     def what(self) -> str:
@@ -274,8 +278,8 @@ def _drop(bound: Bound, audit: Audit | OtherAudit, start: Audit | OtherAudit) ->
 def missing_queries(audit: Audit, measures: Iterable[str] = ()) -> list[str]:
     """Ids of the queries that could not be scored, and of those that a reader or a perturbation behind `measures` lacks."""
     missing = [failure.query_id for failure in audit.record.failed]
-    names = list(measures)
-    if audit.reader is not None and any(name.startswith(OF_READERS) for name in names):
+    names = [name for name in measures if name in MEASURES]
+    if audit.reader is not None and any("reader" in MEASURES[name].needs for name in names):
         missing += audit.readers[audit.reader].unread
     for name in OF_PERTURBATIONS:
         if name in names and name in audit.measured.values:
@@ -330,8 +334,7 @@ def _mistake(bound: Bound, is_known: Callable[[str], bool], listed: str) -> str:
         return f"the bound on {name} is {number!r}: give a number."
     if bound.is_drop and number < 0:
         return f"the drop of {name} is bounded below zero; a drop that is allowed is 0 or more."
-    is_beyond = name in MEASURES and name not in NOT_SHARES and not 0 <= number <= 1
-    return f"{name} lies between 0 and 1, so a bound of {number:g} says nothing: give one between these." if is_beyond else ""
+    return bound.beyond_range()
 
 
 def parse_bounds(

@@ -7,8 +7,8 @@ another model, adapter or mitigation, are listed too, with what they measured. P
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..models.adapter import shipped_findings
 from ..results.audit import Audit, presentation_remarks, with_distinct_names
-from ..results.figure import paired_gain
-from ..results.load import check_one_threshold, load_run, view_of
+from ..results.figure import Figure, mean_figures, paired_gain
+from ..results.load import check_one_threshold, load_run, measure_budgets
 from ..results.notes import failed_remarks, not_ahead, trained_otherwise
 from ..results.render import Printed
 from ..results.table import NOTHING, Cell, Column, Note, Row, Table
@@ -71,16 +71,20 @@ class Option:
 
 def parse_target(text: str) -> Bound:
     """`overlap=0.8`: at least for a measure where higher is better, at most where lower is."""
-    name, _, bound = text.partition("=")
-    mistakes = []
-    if name not in MEASURES or MEASURES[name].better == "neither":
+    name, _, number = text.partition("=")
+    mistakes, value = [], parse_number(number)
+    has_side = name in MEASURES and MEASURES[name].better != "neither"
+    target = Bound(name, least=value) if has_side and MEASURES[name].better == "higher" else Bound(name, most=value)
+    if not has_side:
         known = ", ".join(m.name for m in MEASURES.values() if m.value and m.better != "neither")
         mistakes.append(f"target {text!r} is not a measure with a better side. Known: {known}.")
-    if math.isnan(value := parse_number(bound)):
+    if math.isnan(value):
         mistakes.append(f"target {text!r} has no value. Write it as measure=value, for example overlap=0.8.")
+    elif beyond := target.beyond_range():
+        mistakes.append(f"target {text!r}: {beyond}")
     if mistakes:
         raise UsageError("\n".join(mistakes))
-    return Bound(name, least=value) if MEASURES[name].better == "higher" else Bound(name, most=value)
+    return target
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,22 +159,26 @@ def recommend(
     wanted = parse_target(target) if isinstance(target, str) else target
     first, *rest = (run if isinstance(run, Run) else find_run(run) for run in (pilot, *others))
     _check_one_collection(first, rest)
-    budgets = _at_every_budget(first, threshold)
-    each_once = with_distinct_names([budgets[0], *(load_run(run, threshold) for run in rest)])
-    audits = [*each_once, *(replace(audit, name=each_once[0].name) for audit in budgets[1:])]
+    queries = first.read_queries()
+    measured = load_run(first, threshold, queries=queries)
+    audits = with_distinct_names([measured, *(load_run(run, threshold) for run in rest)])
     if "cutoff" in MEASURES[wanted.measure].needs:
         check_one_threshold(audits)
-    price = {audit.name: windows_per_query(audit) for audit in each_once}  # averaged scores know no windows
-    options = [_option(audit, wanted, price[audit.name]) for audit in audits]
+    ways = [(audit, audit.view.serving_permutations, audit.figures) for audit in audits]
+    budgets = range(2, fewest_permutations(queries) // 2 + 1)  # a flip needs two disjoint ensembles
+    served = measure_budgets(first, queries, measured.threshold, measured.view, budgets)
+    ways += [(audits[0], budget, mean_figures(at)) for budget, at in zip(budgets, served, strict=True)]
+    price = {audit.name: windows_per_query(audit) for audit in audits}
+    options = [_option(audit, budget, figures, wanted, price[audit.name]) for audit, budget, figures in ways]
     if all(option.value is None for option in options):
         raise InputError(
             f"no run measures {wanted.measure}. It needs {', '.join(MEASURES[wanted.measure].needs)}; "
             f"{first.folder} has {', '.join(audits[0].figures)}."
         )
     options.sort(key=_price_then_merit)
-    missing = [f"{audit.collection}: {sentence}" for audit in each_once for sentence in failed_remarks(audit)]
-    missing += presentation_remarks(each_once)
-    advice, findings = _advice(each_once), [sentence for audit in each_once for sentence in _findings(audit)]
+    missing = [f"{audit.collection}: {sentence}" for audit in audits for sentence in failed_remarks(audit)]
+    missing += presentation_remarks(audits)
+    advice, findings = _advice(audits), [sentence for audit in audits for sentence in _findings(audit)]
     return Recommendation(wanted, tuple(options), audits[0].task.quality, tuple(missing), tuple(advice), tuple(findings))
 
 
@@ -214,13 +222,6 @@ def _check_one_collection(pilot: Run, others: Sequence[Run]) -> None:
         raise InputError(f"{named}, the pilot {pilot.folder} one on {here}. Give runs on {here} only.")
 
 
-def _at_every_budget(pilot: Run, threshold: Threshold | None) -> list[Audit]:
-    """The pilot as it is served at K = 1, 2, ...: a flip needs two disjoint ensembles."""
-    queries = pilot.read_queries()
-    most = max(fewest_permutations(queries) // 2, 1)
-    return [load_run(pilot, threshold, view_of(pilot, budget), queries=queries) for budget in range(1, most + 1)]
-
-
 def windows_per_query(audit: Audit) -> float | None:
     """What one permutation of a request costs, from the width and the mitigations that the run was made with.
 
@@ -240,15 +241,15 @@ def _price_then_merit(option: Option) -> tuple[float, float, bool, float]:
     return windows, option.windows or option.serving_permutations, not option.is_reached, -(option.quality or 0)
 
 
-def _option(audit: Audit, target: Bound, price: float | None) -> Option:
-    reached, quality = audit.figures.get(target.measure), audit.figures.get(audit.task.quality)
+def _option(audit: Audit, budget: int, figures: Mapping[str, Figure], target: Bound, price: float | None) -> Option:
+    reached, quality = figures.get(target.measure), figures.get(audit.task.quality)
     # The unlucky end of the interval decides whether a target is reached beyond doubt.
     worst = None if reached is None else reached.high if target.least is None else reached.low
     return Option(
         scorer=audit.name,
         run=str(audit.folder) if audit.folder else "-",
-        serving_permutations=audit.view.serving_permutations,
-        windows=None if price is None else audit.view.serving_permutations * price,
+        serving_permutations=budget,
+        windows=None if price is None else budget * price,
         value=None if reached is None else reached.value,
         low=None if reached is None else reached.low,
         high=None if reached is None else reached.high,

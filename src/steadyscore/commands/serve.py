@@ -17,25 +17,20 @@ from ..scoring.config import AuditConfig, check_use
 from ..scoring.scorer import Settings
 from ..serve.settings import Limits, ModelOptions, ServerSettings, default_workers, read_keys, require_token_on_public_host
 from ..tasks import TASKS
-from .flags import above_zero, add_field, add_fields, from_flags, positive, scorers_by_name
+from .flags import add_field, add_fields, from_flags, scorers_by_name
 from .shared import add_engine, engine_options, examples, note, refuse
 
 if TYPE_CHECKING:
     from ..serve.service import Model
 
-LIMITS = [
-    ("--max-documents", "candidates", "N", "documents of one request"),
-    ("--max-requests", "requests", "N", "requests in flight, then 429"),
-    ("--max-body", "body_bytes", "BYTES", "size of a body"),
-    ("--queue-windows", "queue_windows", "N", "windows waiting or running, then 429"),
-    ("--window-tokens", "window_tokens", "N", "tokens of a window, then 422, and of the windows handed to the engine at once"),
-    ("--batch-windows", "batch_windows", "N", "windows handed to the engine at once"),
-    ("--request-timeout", "seconds", "SECONDS", "from a whole request to its answer"),
-    ("--head-timeout", "head_seconds", "SECONDS", "for the head of a request, then 408"),
-    ("--body-timeout", "body_seconds", "SECONDS", "for the body of a request, then 408; also for a client to read its answer"),
-    ("--max-connections", "connections", "N", "open connections; beyond them the one that waits longest is closed"),
-]
-"""Flag, field of `Limits`, unit, help."""
+LIMITS = (
+    ("--max-documents", "candidates", "N"), ("--max-requests", "requests", "N"), ("--max-body", "body_bytes", "BYTES"),
+    ("--queue-windows", "queue_windows", "N"), ("--window-tokens", "window_tokens", "N"),
+    ("--batch-windows", "batch_windows", "N"), ("--request-timeout", "seconds", "SECONDS"),
+    ("--head-timeout", "head_seconds", "SECONDS"), ("--body-timeout", "body_seconds", "SECONDS"),
+    ("--max-connections", "connections", "N"),
+)  # fmt: skip
+"""Flag, field of `Limits`, unit."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,11 +72,9 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     add_field(access, ServerSettings, "allowed_hosts", flag="--allowed-host", dest="allowed_hosts", metavar="NAME", **repeated)
     add_fields(access, ServerSettings, "insecure open_metrics")
     limits = parser.add_argument_group("limits")
-    for flag, field, unit, words in LIMITS:
-        default = getattr(Limits(), field)
-        kind = above_zero if isinstance(default, float) else positive
-        limits.add_argument(flag, dest=field, type=kind, default=default, metavar=unit, help=f"{words} (default {default:,.0f})")
-    add_field(limits, Limits, "workers", default=default_workers(), type=positive)
+    for flag, field, unit in LIMITS:
+        add_field(limits, Limits, field, flag=flag, dest=field, metavar=unit)
+    add_field(limits, Limits, "workers", default=default_workers())
     add_field(limits, ServerSettings, "monitor_share", flag="--monitor", dest="monitor_share", metavar="SHARE")
 
 

@@ -127,8 +127,8 @@ def config_of(args: argparse.Namespace, names: Iterable[str] = AuditSettings.__a
 THRESHOLD_FLAGS = ("cutoff", "match_retention", "keep", "threshold_protocol")
 
 
-def add_threshold(parser: argparse.ArgumentParser) -> None:
-    """How the threshold consumer gets its cutoff."""
+def add_threshold(parser: argparse.ArgumentParser, *, offers_protocol: bool = True) -> None:
+    """How the threshold consumer gets its cutoff; an attack has no shuffled orders, which the other protocol is fitted on."""
     group = parser.add_argument_group(
         "threshold (default: what the run was audited with; a new one: a cutoff fitted on other queries to keep 30 % of the pool)"
     )
@@ -145,7 +145,8 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
     )
     rule = "no cutoff: keep exactly the first K candidates of every pool, or this share of it, rounded, at least one"
     either.add_argument("--keep", type=_first_or_share, metavar="K|SHARE", help=rule)
-    add_settings(parser, Threshold, "protocol", called="threshold_protocol", is_unset=True)
+    if offers_protocol:
+        add_settings(parser, Threshold, "protocol", called="threshold_protocol", is_unset=True)
 
 
 def _cutoff(text: str) -> float | Literal["f1"]:
@@ -199,7 +200,7 @@ def add_allow_missing(parser: argparse.ArgumentParser) -> None:
 
 def threshold_of(args: argparse.Namespace) -> Threshold | None:
     """What the flags say; None where they say nothing: each run's own."""
-    if all(getattr(args, flag) is None for flag in THRESHOLD_FLAGS):
+    if all(vars(args).get(flag) is None for flag in THRESHOLD_FLAGS):
         return None
     return config_of(args, THRESHOLD_FLAGS).threshold
 

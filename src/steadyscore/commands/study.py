@@ -138,7 +138,7 @@ def _attack_arguments(parser: argparse.ArgumentParser) -> None:
     add_allow_missing(parser)
     add_dry_run(parser)
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
-    add_threshold(parser)
+    add_threshold(parser, offers_protocol=False)
 
 
 def _attack(args: argparse.Namespace) -> StudyOutput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 import sysconfig
 import threading
@@ -51,13 +52,23 @@ class PythonReranker(Reranker):
             except Exception:
                 raise
             except BaseException as fault:  # sys.exit() and the like end a query, not the run
-                if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                if _asks_us_to_stop(fault):
                     raise
                 raise ScorerFailed(f"{self.name} raised {fault!r}") from fault
             finally:
                 if not self._has_scored:  # what is imported inside the function is loaded now
                     self._has_scored = True
                     _note_modules(self._module)
+
+
+def _asks_us_to_stop(fault: BaseException) -> bool:
+    """Whether it came from outside and not from the function: Ctrl-C, or a signal whose handler of the caller raised it."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
+    raised_in = (frame.f_code for frame, _ in traceback.walk_tb(fault.__traceback__))
+    return isinstance(fault, KeyboardInterrupt) or not codes.isdisjoint(raised_in)
 
 
 def open_object(scorer: Any, name: str | None = None) -> Backend:

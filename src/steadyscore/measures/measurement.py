@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..errors import InputError
 from ..runs.table import FIRST_STAGE, Scored, take_rows
 from ..terms import Array
 from ..window.presentation import count_orders
-from .decomposition import placed_scores
+from . import ranking
 from .registry import MEASURES, NEEDS, Stack
 from .threshold import Cutoff, FittingScores, Threshold, freeze_cutoff
 from .views import ranked_first_stage, ranked_permuted, with_scores
@@ -158,6 +159,20 @@ def fewest_permutations(queries: Iterable[Scored]) -> int:
     return counts.get(False, counts.get(True, 0))
 
 
+def qualities(queries: Iterable[Scored], k: int) -> list[Array]:
+    """Of every query (M,) nDCG@k by permutation, NaN where it has no judgements."""
+    by_place: dict[int, Array] = {}
+    for places, alike in _equal_shapes(queries):
+        judged = [query.gold if query.ideal is None else query.ideal for query in alike]
+        lengths = np.array([len(ideal) for ideal in judged])
+        for length in np.unique(lengths):  # another length sums in another order
+            members = np.flatnonzero(lengths == length)
+            ranked, gold = (np.stack([of(alike[i]) for i in members]) for of in (ranked_permuted, attrgetter("gold")))
+            values = ranking.ndcg(ranked, gold, k, judged_gains=np.stack([judged[i] for i in members]))
+            by_place |= zip(places[members].tolist(), values, strict=True)
+    return [by_place[place] for place in range(len(by_place))]
+
+
 def pair_values(query: Scored, name: str, cutoff: Cutoff) -> Array:
     """(M, M) a measure between every two permutations of a query: what planning needs of a pilot. 1 on the diagonal."""
     rows = np.flatnonzero(query.permutations != FIRST_STAGE)
@@ -220,7 +235,8 @@ def _equal_shapes(queries: Iterable[Scored]) -> Iterator[tuple[Array, list[Score
     while batch := list(islice(remaining, BATCH)):
         shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for i, q in enumerate(batch):
-            shapes[q.permuted.shape, q.first_stage is None, q.is_placed, q.ties].append(i)
+            drawn = np.count_nonzero(q.permutations != FIRST_STAGE)
+            shapes[drawn, len(q.candidate_ids), drawn == len(q.permutations), q.is_placed, q.ties].append(i)
         yield from ((first + np.array(members), [batch[i] for i in members]) for members in shapes.values())
         first += len(batch)
 
@@ -297,10 +313,11 @@ def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
         survey.fitting.add(query, by)
         if query.first_stage is None:
             survey.without_first_stage.append(query.query_id)
-        if query.is_placed and len(query.permuted) > 1:
-            survey.width = max(survey.width, int(placed_scores(query)[1].max()) + 1)
+        shown = np.flatnonzero(query.permutations != FIRST_STAGE)
+        if query.slots is not None and query.is_placed and len(shown) > 1:
+            survey.width = max(survey.width, int(query.slots[shown].max()) + 1)
         survey.candidates.append(len(query.candidate_ids))
-        survey.permutations.append(len(query.permuted))
+        survey.permutations.append(len(shown))
     return survey
 
 

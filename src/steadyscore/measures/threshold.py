@@ -281,14 +281,14 @@ class FittingScores:
     """The presentation is permutation 0, and not the first-stage order."""
 
     def add(self, query: Scored, by: Threshold) -> None:
-        first_stage = query.first_stage if by.protocol != "reference" else None
+        first_stage, gold = query.first_stage if by.protocol != "reference" else None, query.gold
         self.ids.append(query.query_id)
         self.is_judged.append(query.is_judged)
-        self.has_relevant.append(bool(is_relevant(query.gold).any()))
+        self.has_relevant.append(bool(is_relevant(gold).any()))
         self.in_permutation |= first_stage is None
         if by.is_fitted:
             row = query.permuted[0] if first_stage is None else first_stage
-            self.steps.add(row, query.gold if by.cutoff == "f1" else None)
+            self.steps.add(row, gold if by.cutoff == "f1" else None)
 
     def half(self, by: Threshold) -> Array:
         """(Q,) which queries are the half that a cutoff is fitted on; at least one."""

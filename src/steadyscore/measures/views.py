@@ -94,7 +94,8 @@ def break_ties(query: Scored, ties: Ties) -> Scored:
             f"query {query.query_id} has equal scores and no stored places, which ties=input needs. "
             "Audit a scorer, or give slot and window in the score file."
         )
-    return replace(query, ties=ties if query.is_placed else "id")
+    known = ties if query.is_placed else "id"
+    return query if query.ties == known else replace(query, ties=known)
 
 
 def has_ties(query: Scored) -> bool:

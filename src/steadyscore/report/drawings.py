@@ -17,9 +17,9 @@ from ..machine.extras import PAGE, check_installed
 from ..machine.names import short_repr
 from ..measures import retained_sets
 from ..measures.intervals import Interval, mean_interval
-from ..measures.measurement import EachChanged, fewest_permutations, measure
+from ..measures.measurement import fewest_permutations, measure
 from ..measures.registry import MEASURES
-from ..measures.views import average_permutations
+from ..measures.views import ScoreView
 from ..results.audit import Audit, with_distinct_names
 from ..results.load import match_threshold
 from ..terms import JsonObject
@@ -199,7 +199,7 @@ def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:
     fewest, own = fewest_permutations(audit.queries), audit.view.serving_permutations
     by_budget = {own: audit.measured.values[decision]} if fewest > 1 else {}
     for times in range(2, fewest // 2 + 1):
-        averaged = EachChanged(audit.queries, partial(average_permutations, serving_permutations=times))
+        averaged = ScoreView(serving_permutations=times).of_all(audit.queries)
         by = match_threshold(audit.threshold, audit.record.collection, audit.view.at_budget(own * times))
         values = measure(averaged, by, {decision}).values
         if decision in values:

@@ -85,14 +85,6 @@ class ShownCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Candidates with the same outcome."""
-
-    kind: str
-    candidates: list[ShownCandidate]
-
-
-@dataclass(frozen=True, slots=True)
 class ShownQuery:
     """What the page shows of a query: two rows of chips, and each candidate with its scores and outcomes under both orders."""
 
@@ -133,12 +125,12 @@ class ShownQuery:
         return sum(candidate.differs for candidate in self.candidates)
 
     @property
-    def groups(self) -> list[Group]:
-        """Candidates by what became of them: those that differ first, then those always favoured, then the rest."""
+    def groups(self) -> dict[str, list[ShownCandidate]]:
+        """Candidates by what became of them, in words: those that differ first, then those always favoured, then the rest."""
         kinds: dict[str, list[ShownCandidate]] = {"decided differently": []}
         for candidate in sorted(self.candidates, key=lambda c: (-c.outcomes[0].state, c.number)):
             kinds.setdefault(candidate.kind, []).append(candidate)
-        return [Group(kind, members) for kind, members in kinds.items() if members]
+        return {kind: members for kind, members in kinds.items() if members}
 
 
 def choose_examples(ranked: Sequence[Audit], decision: str | None) -> list[ShownQuery]:
@@ -168,8 +160,10 @@ def _steadiness(audit: Audit, measure: str) -> Array:
 
 
 def _example(audit: Audit, query_id: str, measure: str, decision: str) -> ShownQuery | None:
-    place = next((i for i, query in enumerate(audit.queries) if query.query_id == query_id), None)
-    if place is None or np.isnan(mean := audit.measured.values[measure][place]):
+    if query_id not in audit.query_ids:
+        return None
+    place = audit.query_ids.index(query_id)
+    if np.isnan(mean := audit.measured.values[measure][place]):
         return None
     assert audit.explainer is not None  # there is a measure of decisions
     explainer, cutoff = replace(audit.explainer, measure=measure), audit.measured.cutoff.of(place)

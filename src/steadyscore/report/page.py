@@ -106,7 +106,7 @@ class Section:
         return [
             first.task.label,
             f"{first.measured.coverage.queries} queries",
-            f"{pool_sizes(first)} {first.task.noun} each",
+            f"{_from_to(first.pool_sizes)} {first.task.noun} each",
             f"{first.measured.coverage.permutations[-1]} orders",
             *([f"scored {scored}"] if dates else []),
         ]
@@ -298,7 +298,7 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
         "data checksum": made.data and made.data.sha256,
         "part scored": "; ".join(cut) or "the whole collection",
         "queries": f"{audit.measured.coverage.queries} scored",
-        "candidates": f"{pool_sizes(audit)} per query",
+        "candidates": f"{_from_to(audit.pool_sizes)} per query",
         "permutations": ", ".join(map(str, audit.measured.coverage.permutations))
         + (" per query, beside the first-stage order" if audit.queries[0].first_stage is not None else " per query"),
         "served as": f"the mean of {served} permutations" if (served := audit.view.serving_permutations) > 1 else None,
@@ -325,8 +325,7 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
     ]
 
 
-def pool_sizes(audit: Audit) -> str:
-    sizes = sorted({len(query.candidate_ids) for query in audit.queries})
+def _from_to(sizes: Sequence[int]) -> str:
     return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
 
 

@@ -49,9 +49,8 @@ DIFFERENT_THRESHOLDS = f"These runs were audited with different thresholds, so w
 
 def decision_measure(audits: Sequence[Audit]) -> str | None:
     """The first of the task's decision measures that every audit has."""
-    largest = max(len(q.candidate_ids) for q in audits[0].queries)
     for name in audits[0].task.decisions:
-        if name == "overlap@10" and largest <= BUDGET:
+        if name == "overlap@10" and audits[0].pool_sizes[-1] <= BUDGET:
             continue  # all candidates are among the first 10
         if name == "overlap" and all(map(has_idle_cutoff, audits)):
             continue
@@ -155,7 +154,7 @@ def share_interval(audit: Audit, decision: str) -> tuple[float, float] | None:
 
 
 def _why_unknown(audit: Audit) -> str:
-    if max(len(q.permuted) for q in audit.queries) < 2:
+    if audit.measured.coverage.permutations[-1] < 2:
         return "only one permutation was scored, and change needs two."
     return f"the threshold has no cutoff ({audit.measured.cutoff.how.removeprefix('none: ')})."
 
@@ -165,10 +164,12 @@ def quality_by_query(audit: Audit, counted: Array | None = None) -> Array:
 
     `counted` (Q,) says which queries are looked at; otherwise all are.
     """
-    chosen = itertools.repeat(True) if counted is None else counted
-    fewest = fewest_permutations(itertools.compress(audit.queries, chosen))
-    # a pool with fewer orders begins with the first again
-    rows = [np.resize(row, fewest) for row in itertools.compress(audit.qualities, chosen)]
+    chosen = np.ones(len(audit.queries), bool) if counted is None else counted
+    rows = list(itertools.compress(audit.qualities, chosen))
+    fewest = len(rows[0]) if rows else 0
+    if len({len(row) for row in rows}) > 1:
+        fewest = fewest_permutations(itertools.compress(audit.queries, chosen))
+        rows = [np.resize(row, fewest) for row in rows]  # a pool with fewer orders begins with the first again
     by_query: Array = np.array(rows).reshape(-1, fewest)
     return by_query[~np.isnan(by_query).any(axis=1)]
 

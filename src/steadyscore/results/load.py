@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
@@ -225,21 +225,25 @@ BUDGETS = 10
 def budget_values(
     run: Run, queries: Sequence[Scored], by: Threshold, view: ScoreView | None = None
 ) -> dict[int, dict[str, float]]:
-    """Every measure at each serving budget K, from stored scores: {K: {measure: mean}}. The cutoff is fitted anew at each K.
+    """Every measure at each serving budget K: {K: {measure: mean}}.
 
     K = 1 is one presentation, so its quality is that of the first-stage order; from 2 on a row is the mean of K random ones,
     as in the paper.
     """
     budgets = range(1, min(BUDGETS, fewest_permutations(queries)) + 1)
+    measured = zip(budgets, measure_budgets(run, queries, by, view or ScoreView(), budgets), strict=True)
+    return {budget: {name: float(np.nanmean(each)) for name, each in at.values.items()} for budget, at in measured}
+
+
+def measure_budgets(
+    run: Run, queries: Sequence[Scored], by: Threshold, view: ScoreView, budgets: Iterable[int]
+) -> Iterator[Measured]:
+    """A run as it is served at each budget K, from stored scores; the cutoff is fitted anew at each K."""
     read = reader_results(run, [query.query_id for query in queries])
-    by_budget = {}
-    for budget in budgets:
-        served = (view or ScoreView()).at_budget(budget)
+    for served in map(view.at_budget, budgets):
         reader = next((label for label in read if has_read(label, served)), "")
         matched = match_threshold(by, run.record.collection, served)
-        values = measure_run(run, served.of_all(queries), matched, read.get(reader), is_as_scored=served.is_plain).values
-        by_budget[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
-    return by_budget
+        yield measure_run(run, served.of_all(queries), matched, read.get(reader), is_as_scored=served.is_plain)
 
 
 def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> SameEvidence:

@@ -11,10 +11,10 @@ from ..errors import InputError, SteadyscoreError
 from ..machine.names import no_such
 from ..machine.places import Place
 from ..measures.intervals import Interval
-from ..measures.measurement import EachChanged, Measured, measure, rank_by_pool
+from ..measures.measurement import EachChanged, Measured, measure, qualities, rank_by_pool
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
-from ..measures.views import ScoreView, quality_by_permutation
+from ..measures.views import ScoreView
 from ..readers.outputs import Outputs, ReaderResult
 from ..runs.records import RunRecord
 from ..runs.table import Scored
@@ -131,7 +131,12 @@ class MeasuredRun:
     @cached_property
     def qualities(self) -> list[Array]:
         """Of every query (M,) nDCG at the task's k by permutation, NaN where it has no judgements."""
-        return [quality_by_permutation(query, self.task.quality_cutoff) for query in self.queries]
+        return qualities(self.queries, self.task.quality_cutoff)
+
+    @cached_property
+    def pool_sizes(self) -> list[int]:
+        """Every number of candidates that a query has, ascending."""
+        return sorted({len(query.candidate_ids) for query in self.queries})
 
     @cached_property
     def source(self) -> Source | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from ..engines.answers import ANSWERED, WARNED
 from ..measures.stopping import Until
@@ -203,7 +204,7 @@ def _balanced_orders(audit: MeasuredRun) -> list[str]:
 
 
 def _small_pools(audit: MeasuredRun, *, is_once: bool, then: str) -> list[str]:
-    """Pools that have no more orders than were shown."""
+    """Pools that have no more orders than were shown, each once, or some again."""
     scheme, coverage = audit.record.fingerprint.scheme, audit.measured.coverage
     pools = {n: count for n, count in coverage.few_orders.items() if is_once or count_orders(n) < coverage.permutations[-1]}
     if scheme is None or is_once != (scheme in ("distinct", "balanced")) or not pools or audit.view.serving_permutations > 1:
@@ -212,13 +213,7 @@ def _small_pools(audit: MeasuredRun, *, is_once: bool, then: str) -> list[str]:
     return [f"{small}; {then}"]
 
 
-def _all_orders_shown(audit: MeasuredRun) -> list[str]:
-    return _small_pools(audit, is_once=True, then="each was shown once.")
-
-
-def _orders_shown_again(audit: MeasuredRun) -> list[str]:
-    looks = "some were shown again and compared with themselves, which looks steady. --set scheme=distinct shows each once."
-    return _small_pools(audit, is_once=False, then=looks)
+SHOWN_AGAIN = "some were shown again and compared with themselves, which looks steady. --set scheme=distinct shows each once."
 
 
 def _keeps_nearly_all(audit: MeasuredRun) -> list[str]:
@@ -349,9 +344,9 @@ RULES: tuple[tuple[Callable[[MeasuredRun], list[str]], ...], ...] = (
     (_stopped, trained_otherwise, _answered, _one_order, _ties, _changes),
     (
         not_ahead, _below_chance, _chance_overlap, _off_target, _empty_sets, _keeps_nearly_all, _balanced_orders,
-        _orders_shown_again, _cut_texts, _few_queries,
+        partial(_small_pools, is_once=False, then=SHOWN_AGAIN), _cut_texts, _few_queries,
     ),
     (_no_cutoff, _left_out, unranked),
-    (_cutoff, _all_orders_shown, _shuffled_pools, _pool_remains, _reading),
+    (_cutoff, partial(_small_pools, is_once=True, then="each was shown once."), _shuffled_pools, _pool_remains, _reading),
 )  # fmt: skip
 """What finds the notes of each weight, the most important first."""

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -83,14 +83,15 @@ class Scored:
     @property
     def is_judged(self) -> bool:
         """Whether any document of the query is judged, in the pool or outside it: else its quality is unknown, and not 0."""
-        known = [values for values in (self.relevance, self.ideal) if values is not None]
-        return any(not np.isnan(values).all() for values in known)
+        return any(values is not None and not np.isnan(values).all() for values in (self.relevance, self.ideal))
 
     @property
     def gold(self) -> Array:
         """(n,) what measures take as relevance: 0 for the unjudged candidates of a judged query, else NaN for all."""
-        unknown = np.full(len(self.candidate_ids), 0.0 if self.is_judged else np.nan)
-        return unknown if self.relevance is None else np.where(np.isnan(self.relevance), unknown, self.relevance)
+        if self.relevance is not None and not (unknown := np.isnan(self.relevance)).any():
+            return self.relevance
+        level = 0.0 if self.is_judged else np.nan
+        return np.full(len(self.candidate_ids), level) if self.relevance is None else np.where(unknown, level, self.relevance)
 
     @property
     def is_placed(self) -> bool:
@@ -100,23 +101,20 @@ class Scored:
     @property
     def pool_order(self) -> Array | None:
         """(n,) columns in the order of the pool, as the row of the first-stage order was shown it; None where that is unknown."""
-        if (presented := self.presented()) is None or FIRST_STAGE not in self.permutations:
-            return None
-        order: Array = presented[self.permutations == FIRST_STAGE][0]
-        return order
+        presented = self.presented(self.permutations == FIRST_STAGE)
+        return None if presented is None or not len(presented) else presented[0]
 
     def orders(self) -> Array | None:
         """(M, n) the permutations themselves: position -> column. None where places are unknown."""
-        presented = self.presented()
-        return None if presented is None else presented[self.permutations != FIRST_STAGE]
+        return self.presented(self.permutations != FIRST_STAGE)
 
-    def presented(self) -> Array | None:
+    def presented(self, rows: Array | slice = slice(None)) -> Array | None:
         """(P, n) the order of every row, that of the first stage too: position -> column. None where places are unknown."""
         if self.slots is None or self.windows is None:
             return None
+        slots, windows = self.slots[rows], self.windows[rows]
         # Contiguous windows follow one another; round-robin ones are dealt, one candidate to each in turn.
-        keys = (self.slots, self.windows) if self.partition == "contiguous" else (self.windows, self.slots)
-        return np.lexsort(keys, axis=-1)
+        return np.lexsort((slots, windows) if self.partition == "contiguous" else (windows, slots), axis=-1)
 
 
 ROWS = ("permutations", "scores", "slots", "windows", "grades", "label_mass")
@@ -318,22 +316,22 @@ class _Block:
         self._query_ids = pa.array([query.query_id for query in queries], pa.string())
         self._candidate_ids = pa.array([query.candidate_ids for query in queries], pa.list_(pa.string()))
         self._words = [(query.partition, query.ties) for query in queries]
-        self._arrays = {name: _Arrays([getattr(query, name) for query in queries]) for name in (*ROWS, "relevance", "ideal")}
+        # In the order of the fields of `Scored`, as the texts before and the words behind them are.
+        self._arrays = [_Arrays([getattr(query, name) for query in queries]) for name in (*ROWS, "relevance", "ideal")]
 
     def __len__(self) -> int:
         return len(self._words)
 
     def __iter__(self) -> Iterator[Scored]:
-        ids = zip(self._query_ids.to_pylist(), self._candidate_ids.to_pylist(), strict=True)
-        return (self._build(place, *both) for place, both in enumerate(ids))
+        texts = self._candidate_ids.flatten().to_numpy(zero_copy_only=False).tolist()
+        candidate_ids = (tuple(texts[start:stop]) for start, stop in pairwise(self._candidate_ids.offsets.to_pylist()))
+        every = (self._query_ids.to_pylist(), candidate_ids, *self._arrays, *zip(*self._words, strict=True))
+        return (Scored(*fields) for fields in zip(*every, strict=True))
 
     def query(self, place: int) -> Scored:
-        return self._build(place, self._query_ids[place].as_py(), self._candidate_ids[place].as_py())
-
-    def _build(self, place: int, query_id: str, candidate_ids: list[str]) -> Scored:
-        partition, ties = self._words[place]
-        arrays: Any = {name: column.take(place) for name, column in self._arrays.items()}
-        return Scored(query_id, tuple(candidate_ids), **arrays, partition=partition, ties=ties)
+        ids = (self._query_ids[place].as_py(), tuple(self._candidate_ids[place].as_py()))
+        fields: list[Any] = [*ids, *(column.take(place) for column in self._arrays), *self._words[place]]
+        return Scored(*fields)
 
 
 class _Arrays:
@@ -347,6 +345,12 @@ class _Arrays:
         self._ends = _smallest(np.cumsum([0, *(0 if array is None else array.size for array in arrays)]))
         values = np.concatenate([array.ravel() for array in present]) if present else np.empty(0)
         self._dtype, self._values = values.dtype, _smallest(values)
+
+    def __iter__(self) -> Iterator[Array | None]:
+        """The array of every query; where all have one shape, as is usual, without a look at each."""
+        if len({*self._shapes}) > 1 or (shape := self._shapes[0]) is None:
+            return map(self.take, range(len(self._shapes)))
+        return iter(self._values.astype(self._dtype, copy=False).reshape(len(self._shapes), *shape))
 
     def take(self, place: int) -> Array | None:
         """The array of one query."""

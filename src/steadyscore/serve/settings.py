@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import InputError, UsageError
-from ..machine.bounds import Percentage, Positive, Share
+from ..machine.bounds import AboveZero, Percentage, Positive, Share
 from ..machine.process import cores
 from ..terms import PromptStyle
 
@@ -28,28 +28,30 @@ def default_workers() -> int:
 class Limits:
     """Bounds of one request and of all requests together."""
 
-    body_bytes: int = 4 << 20
-    candidates: int = 1000
+    body_bytes: Positive = 4 << 20
+    """Size of a body."""
+    candidates: Positive = 1000
+    """Documents of one request."""
     query_chars: int = 20_000
     document_chars: int = 100_000
     permutations: int = 64
-    requests: int = 64
-    """Requests in flight; the next one is answered 429."""
-    queue_windows: int = 2048
-    """Windows waiting or running, of all requests; a single request that needs more is refused for good."""
-    batch_windows: int = 16
+    requests: Positive = 64
+    """Requests in flight, then 429."""
+    queue_windows: Positive = 2048
+    """Windows waiting or running, then 429; a single request that needs more is refused for good."""
+    batch_windows: Positive = 16
     """Windows handed to the engine at once."""
-    window_tokens: int = 8192
-    """Tokens of a window, else refused for good, and of the windows handed to the engine at once; 32 times as many may wait."""
-    workers: int = 1
+    window_tokens: Positive = 8192
+    """Tokens of a window, then 422, and of the windows handed to the engine at once; 32 times as many may wait."""
+    workers: Positive = 1
     """Forward passes at the same time on a CPU (default: 2, or as many as OMP_NUM_THREADS leaves cores for)."""
-    seconds: float = 60.0
+    seconds: AboveZero = 60.0
     """From a whole request to its answer."""
-    head_seconds: float = 10.0
-    """From an open connection, or from its last answer, to the end of a request's head."""
-    body_seconds: float = 30.0
-    """From the head of a request to the end of its body; also how long a client may leave an answer unread."""
-    connections: int = 512
+    head_seconds: AboveZero = 10.0
+    """From an open connection, or from its last answer, to the end of a request's head, then 408."""
+    body_seconds: AboveZero = 30.0
+    """From the head of a request to the end of its body, then 408; also how long a client may leave an answer unread."""
+    connections: Positive = 512
     """Open connections; the next one takes the place of the one that has waited longest for its client."""
 
 
