@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -202,13 +203,18 @@ def test_a_stop_by_the_user_is_never_taken_for_a_failure(written, collection_fil
 
 
 class Host:
-    """A program of the caller that ends on SIGTERM, by a function or by a method of its own."""
+    """A program of the caller that ends on SIGTERM, by a function, a method or an object of its own."""
 
-    def end(self, number, frame):
-        sys.exit(7)
+    def end(self, number, frame, code=7):
+        sys.exit(code)
+
+    __call__ = end
 
 
-@pytest.mark.parametrize("handler", [lambda number, frame: sys.exit(7), Host().end])
+HANDLERS = [lambda number, frame: sys.exit(7), Host().end, Host(), partial(partial(Host().end, code=8), code=7)]
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
 def test_a_handler_of_the_caller_that_ends_its_program_ends_it(handler):
     def stopped_meanwhile(query, texts):
         signal.raise_signal(signal.SIGTERM)
