@@ -228,6 +228,22 @@ def test_a_handler_of_the_caller_that_ends_its_program_ends_it(handler):
         signal.signal(signal.SIGTERM, before)
 
 
+class TooLate(BaseException):
+    """How a function may stop itself, past whatever catches an Exception."""
+
+
+def test_a_time_limit_that_a_function_keeps_by_a_signal_fails_its_query():
+    def stop(number, frame):
+        raise TooLate
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with pytest.raises(ScorerFailed, match=r"f raised TooLate\(\)"):
+            PythonReranker(lambda query, texts: signal.raise_signal(signal.SIGALRM), "python:mine:f").score("q", ["a"])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_a_thread_that_is_not_the_main_one_fails_by_name_too():
     found = []
 

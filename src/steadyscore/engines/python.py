@@ -63,13 +63,16 @@ class PythonReranker(Reranker):
 
 
 def _asks_us_to_stop(fault: BaseException) -> bool:
-    """Whether it came from outside and not from the function: Ctrl-C, or a signal whose handler of the caller raised it."""
+    """Whether it came from outside and not from the function: Ctrl-C, or a signal on which a handler of the caller exits.
+
+    Whatever else a handler raises may be how a function keeps its own time.
+    """
     if threading.current_thread() is not threading.main_thread():
         return False
     handlers = map(signal.getsignal, signal.valid_signals())
     codes = {_code_of(handler) for handler in handlers} - {None}
     raised_in = (frame.f_code for frame, _ in traceback.walk_tb(fault.__traceback__))
-    return isinstance(fault, KeyboardInterrupt) or not codes.isdisjoint(raised_in)
+    return isinstance(fault, KeyboardInterrupt) or (isinstance(fault, SystemExit) and not codes.isdisjoint(raised_in))
 
 
 def _code_of(handler: object) -> object:
