@@ -24,6 +24,7 @@ from steadyscore.results.load import load_run
 from steadyscore.runs import folder as run_folder
 from steadyscore.runs.folder import Run, find_run, find_runs
 from steadyscore.runs.layout import DECISIONS_FILE
+from steadyscore.runs.records import Start
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
 from steadyscore.scoring.score import score_collection
@@ -182,6 +183,15 @@ def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_f
         run.flush()
         run.finish([{"query_id": "q0", "judged": None}], [])
         assert run.read("scores.parquet").num_rows == 4 * 6
+
+
+def test_queries_of_which_scores_are_there_are_as_many_as_asked_for_whatever_sessions_scored_nothing(collection_file, tmp_path):
+    run = audit(collection_file, tmp_path / "run")
+    for _ in range(4):
+        run.begin_session(Start({}, changed=("the endpoint was another",)))
+        run.flush()
+    assert len(run.parts.files()) == 5
+    assert len(Run.open(run.folder).some_queries(3)) == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
