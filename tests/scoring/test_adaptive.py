@@ -71,6 +71,14 @@ def test_a_scorer_that_no_order_moves_is_asked_once():
     assert np.array_equal(served.scores, scorer(effect="none").score_orders(POOL, ORDERS[:1], [0]).scores)
 
 
+@pytest.mark.parametrize("words", RULES)
+def test_a_pool_of_one_has_one_order_and_is_asked_once(words):
+    pool, order = Instance("q", POOL.query, POOL.pool[:1]), np.zeros((1, 1), int)
+    served = Mitigated(scorer(), f"adaptive:10:{words}").score_orders(pool, order, [0])
+    assert served.scores.tolist() == scorer().score_orders(pool, order, [0]).scores.tolist()
+    assert served.cost.skipped == 9
+
+
 def test_grades_are_averaged_too(tiny_engine):
     inner = Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=6, chars=20))
     served = Mitigated(inner, "adaptive:3:top=2").score_orders(POOL, ORDERS[:1], [0])
