@@ -119,6 +119,12 @@ def test_empty_sets_and_a_share_that_is_missed_are_said(lowered, sentence):
     assert "fewer than 10 queries" in few
 
 
+def test_a_fixed_cutoff_that_keeps_nothing_at_all_is_told_with_what_to_do():
+    warnings = steadyscore.audit(perfect, records(8), permutations=3, cutoff=1000.0, quiet=True)[0].warnings()
+    advice = "and no other pair is left. Try --match-retention 0.3 or a lower --cutoff."
+    assert any(warning.endswith(advice) for warning in warnings)
+
+
 def test_a_fixed_cutoff_decides_nothing_about_a_ranking():
     first = audit(backwards, cutoff=2.0)[0].first_stage
     assert "ndcg@10" in first.figures

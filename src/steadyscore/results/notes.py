@@ -186,9 +186,10 @@ def _empty_sets(audit: MeasuredRun) -> list[str]:
         return []
     counted = audit.figures.get("overlap_nonempty")
     without = "and no other pair is left" if counted is None else f"{counted.value:.3f} without"
+    is_too_high = counted is None and audit.measured.cutoff.how == "fixed"
     return [
         f"{audit.name} keeps nothing in {empty.value:.0%} of the cases, and two empty sets count as equal: overlap "
-        f"{overlap.value:.3f} with such pairs, {without}."
+        f"{overlap.value:.3f} with such pairs, {without}." + " Try --match-retention 0.3 or a lower --cutoff." * is_too_high
     ]
 
 
