@@ -80,8 +80,12 @@ def test_a_folder_in_which_nothing_was_scored_is_taken_over(collection_file, tmp
     scorer = open_scorer(
         "synthetic:slot", open_collection(str(collection_file)).collection, config := AuditConfig(permutations=3)
     )
-    scorer.score_orders = lambda *_: 1 / 0
-    with pytest.raises(InputError, match="scored none of the 4 queries"):
+
+    def fail(*_):
+        raise ValueError("it is off. Start it.")
+
+    scorer.score_orders = fail
+    with pytest.raises(InputError, match=r"scored none of the 4 queries: ValueError: it is off\. Start it\.$"):
         score_collection(scorer, str(collection_file), tmp_path / "run", config)
     assert audit(collection_file, tmp_path / "run", seed=7).record.fingerprint.seed == 7
 
