@@ -123,6 +123,14 @@ def test_a_gate_on_nothing_is_refused():
             steadyscore.gate(*nothing, min={"overlap": 0.9})
 
 
+def test_an_overlap_of_empty_sets_passes_no_gate():
+    audits = steadyscore.audit(lambda query, texts: [0.5] * len(texts), some_instances(4), permutations=2, cutoff=50, quiet=True)
+    assert audits[0]["overlap"].value == 1
+    with pytest.raises(InputError, match=r"keeps nothing under any order.*Give --match-retention 0\.3 or a lower --cutoff"):
+        steadyscore.gate(audits, min={"overlap": 0.8})
+    assert steadyscore.gate(audits, max={"tau_psi": 1})
+
+
 def test_queries_that_could_not_be_scored_fail_a_gate_until_they_are_allowed():
     def breaks(query, texts):
         if query.endswith("2"):

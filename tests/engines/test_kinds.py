@@ -124,6 +124,7 @@ def test_a_system_gives_what_the_list_says():
     ("address", "message"),
     [
         ("teapot:x", "unknown kind of scorer"),
+        ("http://localhost:8000", "Write rerank:http://localhost:8000 for a rerank endpoint, openai:MODEL@"),
         ("rerank+teapot:http://x", "unknown variant 'teapot'.*cohere, jina, tei"),
         ("hf+teapot:x", "hf: has none"),
         ("system:teapot", "unknown system"),

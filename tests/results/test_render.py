@@ -210,6 +210,12 @@ def test_a_number_stays_a_number(number):
     assert csv_text(number) == number
 
 
+def test_a_negative_number_has_a_minus_in_latex_and_a_name_its_hyphens():
+    cells = (Cell(Figure(-0.176, -0.2, -0.1, 5)), Cell(-1.0), Cell("bm25-1"))
+    text = to_latex([Table((Column("a"), Column("b"), Column("c")), (Row("run-2", cells),))])
+    assert r"run-2 & $-$0.176 [$-$0.200, $-$0.100] & $-$1.000 & bm25-1 \\" in text
+
+
 @pytest.mark.slow
 def test_latex_compiles_in_a_document_of_four_lines(tmp_path):
     if not shutil.which("pdflatex"):

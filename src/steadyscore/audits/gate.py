@@ -229,6 +229,11 @@ def _check(audit: Audit | OtherAudit, bounds: Sequence[Bound], before: Sequence[
     """Every bound on one run; a drop is that from the run of the same collection in `before`."""
     if absent := [bound.measure for bound in bounds if bound.measure not in audit.figures]:
         raise InputError(f"{audit.folder or _name(audit)} has no {', '.join(absent)}; it has {', '.join(audit.figures)}.")
+    if keeps_nothing(audit) and any(bound.measure == "overlap" for bound in bounds):
+        raise InputError(
+            f"{_name(audit)} keeps nothing under any order: its overlap is that of empty sets, which says nothing. Give "
+            "--match-retention 0.3 or a lower --cutoff, or bound another measure."
+        )
     missing, remarks = _missing(audit, bounds)
     checks = [Check(_name(audit), b, audit.figures[b.measure].value, missing) for b in bounds if not b.is_drop]
     if drops := [bound for bound in bounds if bound.is_drop]:
@@ -242,6 +247,12 @@ def _check(audit: Audit | OtherAudit, bounds: Sequence[Bound], before: Sequence[
         for check in checks if check.drop is not None
     ]  # fmt: skip
     return [replace(check, remarks=tuple(remarks)) for check in checks]
+
+
+def keeps_nothing(audit: Audit | OtherAudit) -> bool:
+    """Whether every set is empty, so that no order could have changed one."""
+    empty = audit.figures.get("empty_sets")
+    return empty is not None and empty.value == 1
 
 
 def _missing(audit: Audit | OtherAudit, bounds: Sequence[Bound]) -> tuple[int, list[str]]:

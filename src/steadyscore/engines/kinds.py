@@ -54,6 +54,8 @@ def parse_address(address: str) -> Address:
     if not (same := [kind for kind in KINDS if kind.prefix == name]):
         kinds = dict.fromkeys(kind.prefix for kind in KINDS)
         near = did_you_mean(name, kinds, f"Known kinds: {', '.join(kinds)}.")
+        if name in ("http", "https"):
+            near = f"write rerank:{address} for a rerank endpoint, openai:MODEL@{address} for a chat model."
         raise InputError(f"unknown kind of scorer {name!r} in {address!r}. {near[0].upper()}{near[1:]}")
     if variant and variant not in same[0].variants:
         known = f"Known: {', '.join(same[0].variants)}" if same[0].variants else f"{name}: has none"

@@ -371,7 +371,7 @@ RULES: tuple[tuple[Callable[[MeasuredRun], list[str]], ...], ...] = (
     (_stopped, trained_otherwise, _answered, _one_order, _ties, _changes),
     (
         not_ahead, _below_chance, _chance_overlap, _off_target, _stopped_for_another, _empty_sets, _keeps_nearly_all,
-        _balanced_orders,        partial(_small_pools, is_once=False, then=SHOWN_AGAIN), _cut_texts, _few_queries,
+        _balanced_orders, partial(_small_pools, is_once=False, then=SHOWN_AGAIN), _cut_texts, _few_queries,
     ),
     (_no_cutoff, _left_out, unranked),
     (_cutoff, partial(_small_pools, is_once=True, then="each was shown once."), _shuffled_pools, _pool_remains, _reading),

@@ -129,6 +129,8 @@ SYMBOLS = {
     "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "|": r"$|$", "<": "$<$", ">": "$>$", "…": r"\ldots{}",
     "●": r"$\bullet$", "○": r"$\circ$", "ᵃ": r"\textsuperscript{a}", "ᵇ": r"\textsuperscript{b}",
 }  # fmt: skip
+MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")
+"""The sign of a number, which as a hyphen is printed short."""
 LINE = 68
 """Characters, with three for every column, that fit on a line of an article in \\small."""
 FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}"
@@ -214,6 +216,8 @@ def _latex_groups(groups: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _latex_cell(cell: Cell, text: str) -> str:
+    if not isinstance(cell.value, str):
+        text = MINUS.sub("−", text)
     shown = rf"\textbf{{{latex(text)}}}" if cell.leads else latex(text)
     return rf"{shown} {{\footnotesize({latex(cell.beside)})}}" if cell.beside else shown
 
