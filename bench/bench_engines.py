@@ -32,7 +32,7 @@ from steadyscore.errors import SteadyscoreError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.measures.ranking import ranking
 from steadyscore.measures.retained_sets import overlap, retained
-from steadyscore.measures.threshold import match_retention
+from steadyscore.measures.threshold import Steps
 from steadyscore.models.embedded import EMBEDDED, gguf_tokenizer
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
@@ -174,7 +174,7 @@ def table(names: list[str], config: AuditConfig, out: Path) -> list[dict[str, An
             continue
         if not reference:
             reference = run["queries"]
-            cutoff = match_retention([query.first_stage for query in reference], 0.5)
+            [cutoff] = Steps([query.first_stage for query in reference]).fit([np.ones(len(reference), bool)], 0.5)
         rows.append(row | {k: v for k, v in run.items() if k != "queries"} | compared(run["queries"], reference, cutoff))
         print(f"{name}: {run['seconds']} s", file=sys.stderr)
     return rows
