@@ -1,5 +1,7 @@
 """Self-consistency that stops: its presentations are the first of plain self-consistency's, and it costs fewer of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,14 @@ def test_it_averages_the_first_presentations_of_self_consistency_until_they_deci
         assert np.allclose(served.scores[row], every[:taken].mean(axis=0), rtol=0, atol=1e-12)
         made += taken
     assert served.cost.skipped == (50 - made) * 2  # two windows of six
+
+
+@pytest.mark.parametrize("words", RULES)
+def test_a_pool_of_one_is_decided_whatever_the_decision(words):
+    """A collection may hold one, under a mitigation that chooses the best and rejects the worst of each pool."""
+    one = replace(POOL, pool=POOL.pool[:1])
+    served = Mitigated(scorer(), f"adaptive:10:{words}").score_orders(one, np.zeros((1, 1), int), [0])
+    assert np.allclose(served.scores, scorer().score_orders(one, np.zeros((1, 1), int), [0]).scores)
 
 
 def test_a_scorer_that_no_order_moves_is_asked_once():
