@@ -120,10 +120,12 @@ def rivals(scores: Array, rule: DecisionRule) -> Array | None:
     if is_given(rule, n):
         return np.arange(n)
     order = ranking(mean)
+    rival: Array
     if isinstance(rule, TopKRule):
-        return np.where(roles(mean, rule) == 1, order[rule.k], order[rule.k - 1])
+        rival = np.where(roles(mean, rule) == 1, order[rule.k], order[rule.k - 1])
+        return rival
     below, above = scores[:, [order[0]]] - scores, scores - scores[:, [order[-1]]]
-    rival: Array = np.where(below.mean(axis=0) <= above.mean(axis=0), order[0], order[-1])
+    rival = np.where(below.mean(axis=0) <= above.mean(axis=0), order[0], order[-1])
     rival[order[0]], rival[order[-1]] = order[1], order[-2]
     return rival
 
