@@ -174,7 +174,7 @@ def table(names: list[str], config: AuditConfig, out: Path) -> list[dict[str, An
             continue
         if not reference:
             reference = run["queries"]
-            [cutoff] = Steps([query.first_stage for query in reference]).fit([np.ones(len(reference), bool)], 0.5)
+            (cutoff,) = Steps([query.first_stage for query in reference]).fit([np.ones(len(reference), bool)], 0.5)
         rows.append(row | {k: v for k, v in run.items() if k != "queries"} | compared(run["queries"], reference, cutoff))
         print(f"{name}: {run['seconds']} s", file=sys.stderr)
     return rows

@@ -229,8 +229,6 @@ def test_contenders_in_processes_take_turns_and_one_that_is_missing_says_so(benc
 def test_the_page_tells_what_its_files_hold(bench):
     page, files = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8"), ROOT / "docs/images"
     read, growth = bench["turns"].read, bench["bench_growth"]
-    for name in ("scoring", "scoring-peak"):
-        assert bench["bench_scoring"].table(read(files / f"benchmarks-{name}.json")["rows"]) in page
-    for name in ("tiny", "embedded"):
-        record = read(files / f"benchmarks-growth-{name}.json")
-        assert growth.table(record["rows"], growth.grids(**record["grid"])) in page
+    assert bench["bench_scoring"].table(read(files / "benchmarks-scoring.json")["rows"]) in page
+    record = read(files / "benchmarks-growth-embedded.json")
+    assert growth.table(record["rows"], growth.grids(**record["grid"])) in page

@@ -108,6 +108,8 @@ def test_a_gate_on_a_folder_gives_what_the_command_gives(tmp_path, capsys):
         ({"min": {"beauty": 1}, "max": {"ugliness": 1}}, r"(?s)'beauty'.*'ugliness'"),
         ({"min": {"answer_flip": 1}}, "steady on data has no answer_flip; it has"),
         ({"min": {"overlap": 1}, "serving_permutations": 2}, "for run folders"),
+        ({"min": 0.8}, "min is 0.8: give a bound for each measure, for example min={"),
+        ({"max_drop": ["overlap"], "baseline": "runs/main"}, "max_drop is .*: give a bound for each measure"),
     ],
 )
 def test_a_gate_that_cannot_be_checked_is_refused(audits, bounds, sentence):

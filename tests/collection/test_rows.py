@@ -252,7 +252,7 @@ def test_equal_query_texts_without_ids_are_counted(caplog):
         ([{"query": "x", "candidates": [{"text": "a", "title": pd.Timestamp(0)}]}], ['title" is "1970-01-01 00:00:00"']),
         ([{"query": "x", "candidates": ["a\ud800"]}], ["row 1: query '1': its texts hold half of a surrogate pair"]),
         ([{"id": 1, "query": "x", "candidates": ["a"]}] * 2, ["row 1: query '1': its id occurs more than once (so in 2 places"]),
-        ([row(doc_id=1), row(doc_id="1")], ["row 1: query 'q': candidate id '1' occurs more than once in the pool"]),
+        ([row(doc_id=1), row(doc_id="1")], ["row 2: query 'q': candidate id '1' occurs more than once in the pool"]),
         ([row(rank=1), row(rank=1)], ["row 1: query 'q': rank 1 occurs more than once"]),
         ([row(label="good"), row(label=-1)], ['row 1: "label" is "good", not an integer from 0 to 2147483647 (so in 2 places']),
         ([PAIR, PAIR | {"response_b": ""}], ['row 2: "response_b" is missing']),

@@ -209,8 +209,13 @@ HOSTILE = {
     "200 rows twice": (
         "x.csv",
         "query,doc_id,text\n" + "".join(f"q{i},d,x\n" * 2 for i in range(200)),
-        "row 2: query '1': candidate id 'd' occurs more than once in the pool; where a query was asked several times, "
-        "give each time a query_id (so in 200 places: 2, 4, 6, ...)",
+        "row 3: query '1': candidate id 'd' occurs more than once in the pool; where a query was asked several times, "
+        "give each time a query_id (so in 200 places: 3, 5, 7, ...)",
+    ),
+    "a row twice": (
+        "x.csv",
+        "query,doc_id,text\nq,a,x\nq,b,y\nother,b,y\nq,c,z\nq,b,y\nq,b,y\n",
+        "row 6: query '1': candidate id 'b' occurs more than once in the pool; where a query was asked several times, give",
     ),
     "mixed types": ("x.jsonl", '{"query": "q", "text": "x"}\n{"query": "q", "text": {"a": 1}}\n', ':2: "text" is an object of 1'),
     "lists as text": ("x.csv", 'query,documents\nq,"[""a"", ""b""]"\n', "documents holds no lists."),

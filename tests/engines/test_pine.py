@@ -65,6 +65,17 @@ def test_one_document_is_the_model_itself(family, style):
     assert engine.model.config._attn_implementation != "pine"
 
 
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("style", ["paper", "compact"])
+def test_one_document_under_the_answer_of_a_whole_window_is_the_model_itself(style, first):
+    """As the width study shows a candidate without its companions: the rubric behind it is no document."""
+    engine = engine_of("llama")
+    text = prompt_text(PASSAGE_RERANKING, "query", ["a text"], style=style, lines=5, first=first)
+    (plain,) = engine.grade_logits([engine.encoder.prompt(text)])
+    (pine,) = PineEngine(engine).grade_logits([text])
+    assert np.allclose(pine.logits, plain.logits, atol=1e-4)
+
+
 def test_markers_and_skeleton_keep_scores_dependent_on_order():
     """What is not invariant: slots have names, the skeleton asks for them in order."""
     engine = engine_of("llama")

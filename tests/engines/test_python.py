@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -202,13 +203,18 @@ def test_a_stop_by_the_user_is_never_taken_for_a_failure(written, collection_fil
 
 
 class Host:
-    """A program of the caller that ends on SIGTERM, by a function or by a method of its own."""
+    """A program of the caller that ends on SIGTERM, by a function, a method or an object of its own."""
 
-    def end(self, number, frame):
-        sys.exit(7)
+    def end(self, number, frame, code=7):
+        sys.exit(code)
+
+    __call__ = end
 
 
-@pytest.mark.parametrize("handler", [lambda number, frame: sys.exit(7), Host().end])
+HANDLERS = [lambda number, frame: sys.exit(7), Host().end, Host(), partial(partial(Host().end, code=8), code=7)]
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
 def test_a_handler_of_the_caller_that_ends_its_program_ends_it(handler):
     def stopped_meanwhile(query, texts):
         signal.raise_signal(signal.SIGTERM)
@@ -220,6 +226,22 @@ def test_a_handler_of_the_caller_that_ends_its_program_ends_it(handler):
             steadyscore.rerank(stopped_meanwhile, "q", ["a", "b"])
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class TooLate(BaseException):
+    """How a function may stop itself, past whatever catches an Exception."""
+
+
+def test_a_time_limit_that_a_function_keeps_by_a_signal_fails_its_query():
+    def stop(number, frame):
+        raise TooLate
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with pytest.raises(ScorerFailed, match=r"f raised TooLate\(\)"):
+            PythonReranker(lambda query, texts: signal.raise_signal(signal.SIGALRM), "python:mine:f").score("q", ["a"])
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_thread_that_is_not_the_main_one_fails_by_name_too():

@@ -119,6 +119,28 @@ def test_empty_sets_and_a_share_that_is_missed_are_said(lowered, sentence):
     assert "fewer than 10 queries" in few
 
 
+def test_a_fixed_cutoff_that_keeps_nothing_at_all_is_told_with_what_to_do():
+    warnings = steadyscore.audit(perfect, records(8), permutations=3, cutoff=1000.0, quiet=True)[0].warnings()
+    advice = "and no other pair is left. Try --match-retention 0.3 or a lower --cutoff."
+    assert any(warning.endswith(advice) for warning in warnings)
+
+
+@pytest.mark.parametrize(("named", "threshold", "advice"), [
+    ("adaptive:4", {"cutoff": 2.5}, "until share=0.3 was decided, and what is measured is cutoff=2.5: adaptive:4:cutoff=2.5"),
+    ("adaptive:4", {"keep_first": 3}, "until share=0.3 was decided, and what is measured is top=3: adaptive:4:top=3 asks"),
+    ("adaptive:4:pair", {"keep_share": 0.5}, "until pair was decided, and what is measured is share=0.5: adaptive:4:share=0.5"),
+    ("adaptive:4:cutoff=2.50", {"cutoff": 2.5}, None),
+    ("adaptive:4", {"keep_share": 0.3}, None),
+    ("adaptive:4", {"match_retention": 0.5}, None),
+    ("self-consistency:2", {"cutoff": 2.5}, None),
+])  # fmt: skip
+def test_adaptive_that_stops_for_another_decision_than_is_measured_is_told(named, threshold, advice):
+    found = steadyscore.audit(perfect, records(), permutations=3, mitigations=[named], quiet=True, **threshold)[0]
+    told = [warning for warning in found.warnings() if "asked again until" in warning]
+    assert len(told) == (advice is not None)
+    assert all(advice in warning for warning in told)
+
+
 def test_a_fixed_cutoff_decides_nothing_about_a_ranking():
     first = audit(backwards, cutoff=2.0)[0].first_stage
     assert "ndcg@10" in first.figures

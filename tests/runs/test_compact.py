@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import fields
 
 import numpy as np
@@ -55,6 +56,20 @@ def test_every_query_comes_back_exactly_in_order_by_iteration_and_by_place(shape
     for place in range(-len(queries), len(queries)):
         assert_equal(held[place], queries[place])
     assert [q.query_id for q in held[1:3]] == [q.query_id for q in queries[1:3]]
+
+
+def test_a_walk_over_queries_of_one_shape_gives_a_few_at_a_time_their_full_size():
+    queries = [query(seed, 8, 40, True) for seed in range(500)]
+    held = CompactQueries(queries)
+    tracemalloc.start()
+    try:
+        for each, expected in zip(held, queries, strict=True):
+            assert_equal(each, expected)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    arrays = ("slots", "windows", "grades", "relevance")  # what is held in a smaller type
+    assert peak < sum(getattr(each, name).nbytes for each in queries for name in arrays) / 3
 
 
 def test_a_place_beyond_the_end_is_an_index_error():

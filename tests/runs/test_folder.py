@@ -24,6 +24,7 @@ from steadyscore.results.load import load_run
 from steadyscore.runs import folder as run_folder
 from steadyscore.runs.folder import Run, find_run, find_runs
 from steadyscore.runs.layout import DECISIONS_FILE
+from steadyscore.runs.records import Start
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.config import AuditConfig, Cut, open_scorer
 from steadyscore.scoring.score import score_collection
@@ -79,8 +80,12 @@ def test_a_folder_in_which_nothing_was_scored_is_taken_over(collection_file, tmp
     scorer = open_scorer(
         "synthetic:slot", open_collection(str(collection_file)).collection, config := AuditConfig(permutations=3)
     )
-    scorer.score_orders = lambda *_: 1 / 0
-    with pytest.raises(InputError, match="scored none of the 4 queries"):
+
+    def fail(*_):
+        raise ValueError("it is off. Start it.")
+
+    scorer.score_orders = fail
+    with pytest.raises(InputError, match=r"scored none of the 4 queries: ValueError: it is off\. Start it\.$"):
         score_collection(scorer, str(collection_file), tmp_path / "run", config)
     assert audit(collection_file, tmp_path / "run", seed=7).record.fingerprint.seed == 7
 
@@ -182,6 +187,15 @@ def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_f
         run.flush()
         run.finish([{"query_id": "q0", "judged": None}], [])
         assert run.read("scores.parquet").num_rows == 4 * 6
+
+
+def test_queries_of_which_scores_are_there_are_as_many_as_asked_for_whatever_sessions_scored_nothing(collection_file, tmp_path):
+    run = audit(collection_file, tmp_path / "run")
+    for _ in range(4):
+        run.begin_session(Start({}, changed=("the endpoint was another",)))
+        run.flush()
+    assert len(run.parts.files()) == 5
+    assert len(Run.open(run.folder).some_queries(3)) == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -464,6 +464,30 @@ def test_ranks_that_contradict_their_scores_are_said(tmp_path, sign, capsys):
     assert all((sentence in summary["runs"][0]["warnings"]) is (sign < 0) for sentence in said)
 
 
+def test_judgements_of_other_queries_are_said(tmp_path, capsys):
+    qrels = tmp_path / "qrels.txt"
+    qrels.write_text("".join(f"topic{q} 0 d1 1\n" for q in range(5)))
+    runs = [*map(str, runs_of(tmp_path, 1))]
+    said = f"{qrels} judges none of the queries: its first are topic0, topic1, topic2, those of the scores q0, q1."
+    assert main(["audit", "--scores", *runs, "--relevance", str(qrels)]) == 0
+    assert said in capsys.readouterr().out
+    qrels.write_text("topic0 0 d1 1\nq1 0 d1 1\n")
+    assert main(["audit", "--scores", *runs, "--relevance", str(qrels)]) == 0
+    assert "judges none" not in capsys.readouterr().out
+
+
+def test_a_folder_in_the_place_of_a_file_is_told_apart_from_one_that_is_not_there(tmp_path):
+    runs = [*map(str, runs_of(tmp_path, 1))]
+    out = tmp_path / "out"
+    assert main(["audit", "--scores", *runs, "--out", str(out), "--no-report"]) == 0
+    with pytest.raises(InputError, match=rf"^{out} is a folder of runs. `steadyscore report {out}` measures what they hold.$"):
+        read_scores([out])
+    with pytest.raises(InputError, match=rf"^{tmp_path} is a folder. Name the files in it.$"):
+        read_scores([tmp_path])
+    with pytest.raises(InputError, match=r"^file .*nowhere.csv does not exist.$"):
+        read_scores([tmp_path / "nowhere.csv"])
+
+
 def test_equal_ranks_contradict_nothing(tmp_path):
     for m in range(2):
         (tmp_path / f"{m}.run").write_text("".join(f"q Q0 d{i} 1 {i}.5 t\n" for i in range(3)))

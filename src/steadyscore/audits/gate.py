@@ -207,6 +207,9 @@ def gate(
     allow_missing  queries of each run that may be in no mean, as they could not be scored or read
     how            threshold, serving_permutations, readout, ties: how folders are measured; audits stay as they were measured
     """
+    for side, given in {"min": min, "max": max, "max_drop": max_drop}.items():
+        if not isinstance(given, Mapping | None):
+            raise InputError(f'{side} is {given!r}: give a bound for each measure, for example {side}={{"overlap": 0.8}}.')
     bounds = make_bounds(min or {}, max or {}, drops=max_drop or {})
     if bool(max_drop) != (baseline is not None):
         raise InputError("a drop is one against a baseline: give both, max_drop={'overlap': 0.05} and baseline='runs/main'.")

@@ -126,6 +126,10 @@ def _repeated(values: Iterable[Any]) -> list[Any]:
     return [value for value, times in Counter(values).items() if times > 1]
 
 
+def repeated_id(id: str) -> str:
+    return f"candidate id {id!r} occurs more than once in the pool"
+
+
 def header_mistakes(header: Any) -> list[str]:
     return [f"header: {mistake}" for mistake in rule_mistakes(header, HEADER_RULES, ("name", "task"), closed=False)]
 
@@ -144,7 +148,7 @@ def instance_mistakes(record: Any) -> list[str]:
     fields = [candidate for candidate in candidates if isinstance(candidate, dict)]
     ids = [str(candidate["id"]) for candidate in fields if is_id(candidate.get("id"))]
     ranks = [rank for candidate in fields if _is_count(rank := candidate.get("rank"), 1)]
-    mistakes += [f"candidate id {id!r} occurs more than once in the pool" for id in _repeated(ids)]
+    mistakes += [repeated_id(id) for id in _repeated(ids)]
     mistakes += [f"rank {rank} occurs more than once in the pool" for rank in _repeated(ranks)]
     if 0 < len(ranks) < len(candidates):
         mistakes.append(f"{len(ranks)} of {len(candidates)} candidates have a rank; give it to all or to none")

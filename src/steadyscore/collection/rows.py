@@ -26,7 +26,17 @@ from .columns import (
     sides_of,
 )
 from .files import Mistakes
-from .format import CANDIDATE_RULES, COUNT, INSTANCE_RULES, instance_mistakes, is_encodable, is_id, rule_mistakes, show_value
+from .format import (
+    CANDIDATE_RULES,
+    COUNT,
+    INSTANCE_RULES,
+    instance_mistakes,
+    is_encodable,
+    is_id,
+    repeated_id,
+    rule_mistakes,
+    show_value,
+)
 from .layouts import hash_order
 from .tables import Table, chats_as_text, plain_value
 from .trec import NUMBER
@@ -79,10 +89,13 @@ def read_pools(table: Table, given: Mapping[str, str]) -> tuple[list[dict[str, A
         wrong = rule_mistakes({names[role]: value for role, value in values.items()}, rules, needed, closed=False)
         if not wrong:
             key = number if items is not None else values.get("query_id", values["query"])
-            query = queries.setdefault(key, {"number": number, "candidates": []})
+            query = queries.setdefault(key, {"number": number, "candidates": [], "repeats": {}, "ids": set()})
             differ = [role for role in OF_QUERY if role in values and query.setdefault(role, values[role]) != values[role]]
             wrong = [f'"{names[role]}" is not that of the rows before with the same query; give all rows one' for role in differ]
             values["id"] = values.get("doc_id", str(len(query["candidates"]) + 1))
+            if (id := str(values["id"])) in query["ids"]:
+                query["repeats"].setdefault(repeated_id(id), number)
+            query["ids"].add(id)
             query["candidates"].append({key: values[key] for key in CANDIDATE_RULES if key in values})
         mistakes += [f"{table.start}{number}: {mistake}" for mistake in wrong]
     ranked = [each for query in queries.values() for each in query["candidates"] if "rank" in each]
@@ -96,11 +109,12 @@ def read_pools(table: Table, given: Mapping[str, str]) -> tuple[list[dict[str, A
         record = {"id": query["query_id"]} | {key: query[key] for key in INSTANCE_RULES if key in query}
         records.append(record)
         wrong = instance_mistakes(record) + (["its id occurs more than once"] if times[record["id"]] > 1 else [])
-        if items is None and "query_id" not in names:
-            wrong = [mistake + hint * ("more than once" in mistake) for mistake in wrong]
         if not is_encodable(json.dumps(record, ensure_ascii=False)):
             wrong.append("its texts hold half of a surrogate pair, which is not a character; replace it")
-        mistakes += [f"{table.start}{query['number']}: query {record['id']!r}: {mistake}" for mistake in wrong]
+        for mistake in wrong:
+            number = query["repeats"].get(mistake, query["number"])  # of an id, the row that repeats it
+            more = hint if items is None and "query_id" not in names and "more than once" in mistake else ""
+            mistakes.append(f"{table.start}{number}: query {record['id']!r}: {mistake}{more}")
     if mistakes:
         raise InputError(mistakes)
     return records, columns, _lacks(records, columns, items is None)

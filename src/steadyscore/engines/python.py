@@ -9,6 +9,7 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,13 +63,25 @@ class PythonReranker(Reranker):
 
 
 def _asks_us_to_stop(fault: BaseException) -> bool:
-    """Whether it came from outside and not from the function: Ctrl-C, or a signal whose handler of the caller raised it."""
+    """Whether it came from outside and not from the function: Ctrl-C, or a signal on which a handler of the caller exits.
+
+    Whatever else a handler raises may be how a function keeps its own time.
+    """
     if threading.current_thread() is not threading.main_thread():
         return False
     handlers = map(signal.getsignal, signal.valid_signals())
-    codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
+    codes = {_code_of(handler) for handler in handlers} - {None}
     raised_in = (frame.f_code for frame, _ in traceback.walk_tb(fault.__traceback__))
-    return isinstance(fault, KeyboardInterrupt) or not codes.isdisjoint(raised_in)
+    return isinstance(fault, KeyboardInterrupt) or (isinstance(fault, SystemExit) and not codes.isdisjoint(raised_in))
+
+
+def _code_of(handler: object) -> object:
+    """The code that a signal's handler runs, be it a function, a method, a part of a call or an object; None where it is not
+    Python's."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    called = handler.__call__ if callable(handler) else None
+    return getattr(handler, "__code__", None) or getattr(called, "__code__", None)
 
 
 def open_object(scorer: Any, name: str | None = None) -> Backend:

@@ -179,6 +179,32 @@ def _off_target(audit: MeasuredRun) -> list[str]:
     ]
 
 
+def _stopped_for_another(audit: MeasuredRun) -> list[str]:
+    """`adaptive` that stopped as soon as another decision was taken than the one that is measured."""
+    if (measured := _decision(audit.measured.cutoff)) is None:
+        return []
+    name, value = measured
+    sentences = []
+    for mitigation in audit.record.fingerprint.mitigations:
+        kind, number, rule = [*mitigation.split(":"), "", ""][:3]
+        taken, _, at = rule.partition("=")
+        if kind == "adaptive" and rule and (taken != name or float(at) != value):
+            sentences.append(
+                f"{audit.name} asked again until {rule} was decided, and what is measured is {name}={value:g}: "
+                f"adaptive:{number}:{name}={value:g} asks until that is."
+            )
+    return sentences
+
+
+def _decision(cutoff: Cutoff) -> tuple[str, float] | None:
+    """What decides about every pool, as `adaptive` names it; None of a cutoff that was fitted to the scores of many."""
+    if cutoff.how == "fixed" and cutoff.value is not None:
+        return "cutoff", cutoff.value
+    if cutoff.keep_first is not None:
+        return "top", cutoff.keep_first
+    return None if cutoff.keep_share is None else ("share", cutoff.keep_share)
+
+
 def _empty_sets(audit: MeasuredRun) -> list[str]:
     """An overlap that agreement on keeping nothing has made."""
     empty, overlap = audit.figures.get("empty_sets"), audit.figures.get("overlap")
@@ -186,9 +212,10 @@ def _empty_sets(audit: MeasuredRun) -> list[str]:
         return []
     counted = audit.figures.get("overlap_nonempty")
     without = "and no other pair is left" if counted is None else f"{counted.value:.3f} without"
+    is_too_high = counted is None and audit.measured.cutoff.how == "fixed"
     return [
         f"{audit.name} keeps nothing in {empty.value:.0%} of the cases, and two empty sets count as equal: overlap "
-        f"{overlap.value:.3f} with such pairs, {without}."
+        f"{overlap.value:.3f} with such pairs, {without}." + " Try --match-retention 0.3 or a lower --cutoff." * is_too_high
     ]
 
 
@@ -343,8 +370,8 @@ RULES: tuple[tuple[Callable[[MeasuredRun], list[str]], ...], ...] = (
     (failed_remarks,),
     (_stopped, trained_otherwise, _answered, _one_order, _ties, _changes),
     (
-        not_ahead, _below_chance, _chance_overlap, _off_target, _empty_sets, _keeps_nearly_all, _balanced_orders,
-        partial(_small_pools, is_once=False, then=SHOWN_AGAIN), _cut_texts, _few_queries,
+        not_ahead, _below_chance, _chance_overlap, _off_target, _stopped_for_another, _empty_sets, _keeps_nearly_all,
+        _balanced_orders,        partial(_small_pools, is_once=False, then=SHOWN_AGAIN), _cut_texts, _few_queries,
     ),
     (_no_cutoff, _left_out, unranked),
     (_cutoff, partial(_small_pools, is_once=True, then="each was shown once."), _shuffled_pools, _pool_remains, _reading),

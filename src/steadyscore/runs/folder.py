@@ -202,14 +202,14 @@ class Run(StoredRun):
 
     def some_queries(self, count: int) -> list[Scored]:
         """Queries of which scores are on disk, of several parts where there are several; none of those that were written here."""
-        files = [file for file in self.parts.files() if file.name not in self.written]
-        of_each = -(-count // max(len(files), 1))
-        queries: list[Scored] = []
-        for file in files:
-            if len(queries) < count:
+        of_parts: list[list[Scored]] = []
+        for file in self.parts.files():
+            if file.name not in self.written and len(of_parts) < count:
                 with suppress(FileNotFoundError):  # merged with others meanwhile
-                    queries += islice(from_table(self.parts.read(file)[0]), of_each)
-        return queries[:count]
+                    if queries := list(islice(from_table(self.parts.read(file)[0]), count)):  # a part may hold only what it cost
+                        of_parts.append(queries)
+        of_each = -(-count // max(len(of_parts), 1))
+        return [query for queries in of_parts for query in queries[:of_each]][:count]
 
     def join_stretch(self, group: str) -> None:
         """Note what of one stretch other workers wrote; of parts of other stretches a worker never asks."""

@@ -11,9 +11,9 @@ import csv
 import io
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def read_scores(files: Sequence[Path], relevance: Path | None = None, notes: lis
     """The queries of a score file, or of several TREC runs (one per permutation, in the order given); what is odd and was
     read all the same goes to `notes`."""
     named = (*files, *([relevance] if relevance else []))
-    if missing := [f"file {file} does not exist." for file in named if not file.is_file()]:
+    if missing := [_why_no_file(file) for file in named if not file.is_file()]:
         raise InputError(missing)
     if len(files) > 1 and (tables := [str(file) for file in files if suffix(file) not in TREC]):
         raise InputError(
@@ -60,7 +60,13 @@ def read_scores(files: Sequence[Path], relevance: Path | None = None, notes: lis
         )
     rows = _read_trec_runs(files, notes) if len(files) > 1 or suffix(files[0]) in TREC else _read_columns(files[0])
     queries = scored_queries(rows)
-    return _with_judgements(queries, relevance) if relevance else queries
+    return _with_judgements(queries, relevance, notes) if relevance else queries
+
+
+def _why_no_file(file: Path) -> str:
+    if any(any(file.glob(below)) for below in ("run.json", "*/run.json", "*/*/run.json")):
+        return f"{file} is a folder of runs. `steadyscore report {file}` measures what they hold."
+    return f"{file} is a folder. Name the files in it." if file.is_dir() else f"file {file} does not exist."
 
 
 def scored_queries(rows: Rows) -> list[Scored]:
@@ -83,7 +89,7 @@ def suffix(file: Path) -> str:
     return plain.suffix.lower()
 
 
-def _with_judgements(queries: list[Scored], file: Path) -> list[Scored]:
+def _with_judgements(queries: list[Scored], file: Path, notes: list[str] | None) -> list[Scored]:
     report = Report()
     qrels = read_qrels(file, report)
     if report.mistakes:
@@ -94,7 +100,14 @@ def _with_judgements(queries: list[Scored], file: Path) -> list[Scored]:
         gains = np.array([mine.get(i, np.nan) for i in query.candidate_ids], dtype=float)
         ideal = np.array(sorted(mine.values(), reverse=True), dtype=float) if mine else None
         judged.append(replace(query, relevance=None if np.isnan(gains).all() else gains, ideal=ideal))
+    if notes is not None and qrels.keys().isdisjoint(query.query_id for query in queries):
+        scored = _first_ids(query.query_id for query in queries)
+        notes.append(f"{file} judges none of the queries: its first are {_first_ids(qrels)}, those of the scores {scored}.")
     return judged
+
+
+def _first_ids(ids: Iterable[str]) -> str:
+    return ", ".join(islice(ids, 3)) or "none"
 
 
 # -- reading

@@ -7,11 +7,12 @@ long arrays: as objects, a query of eight candidates under five orders takes 3 k
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -274,6 +275,8 @@ def _numpy(table: pa.Table, name: str) -> Array:
 
 BLOCK = 1_000
 """Queries whose arrays are laid end to end."""
+AT_ONCE = 1 << 13
+"""Numbers of an array that are given their full size at once: more would take the memory that blocks save."""
 SMALLER = {"i": (np.int8, np.int16, np.int32), "f": (np.float16, np.float32)}
 """By kind of number, the types that may hold it in less space."""
 
@@ -347,10 +350,14 @@ class _Arrays:
         self._dtype, self._values = values.dtype, _smallest(values)
 
     def __iter__(self) -> Iterator[Array | None]:
-        """The array of every query; where all have one shape, as is usual, without a look at each."""
+        """The array of every query; where all have one shape, as is usual, several at once."""
+        count = len(self._shapes)
         if len({*self._shapes}) > 1 or (shape := self._shapes[0]) is None:
-            return map(self.take, range(len(self._shapes)))
-        return iter(self._values.astype(self._dtype, copy=False).reshape(len(self._shapes), *shape))
+            return map(self.take, range(count))
+        values = self._values.reshape(count, *shape)
+        step = max(AT_ONCE // max(math.prod(shape), 1), 1)
+        parts = (values[first : first + step].astype(self._dtype, copy=False) for first in range(0, count, step))
+        return chain.from_iterable(parts)
 
     def take(self, place: int) -> Array | None:
         """The array of one query."""

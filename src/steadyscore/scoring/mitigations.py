@@ -227,7 +227,7 @@ def _merge_rows(presented: Presented, merge: Callable[[Array], Array], keep_grad
 def _serve_adaptively(mitigated: Mitigated, instance: Instance, orders: Array) -> Presented:
     """The mean of the first presentations that plain self-consistency would average, as many as its decision takes."""
     scorer, n = mitigated.scorer, len(instance.pool)
-    count = 1 if scorer.capabilities.order_free else mitigated.number
+    count = 1 if scorer.capabilities.order_free or n < 2 else mitigated.number  # one candidate has one order
 
     def score(rows: Array, first: int) -> Presented:
         return scorer.score_orders(instance, rows, range(first, first + len(rows)))

@@ -96,7 +96,7 @@ def check_apart(sources: Sequence[Source], cut: Cut, apart_from: Sequence[Data])
 def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> None:
     if len(failed) == queries:
         reason = failed[0].reason if failed else "the collection is empty"
-        raise InputError(f"{name} scored none of the {queries} queries: {reason}.")
+        raise InputError(f"{name} scored none of the {queries} queries: {reason.rstrip('.')}.")
 
 
 def score_collection(

@@ -96,7 +96,7 @@ class PineEngine(Grader):
 def with_documents(prompt: PromptText) -> PromptText:
     """The same text; its body is a header, two pieces for each document, which carries its own marker, and a suffix."""
     lead, *rest = prompt.body
-    if not lead.text.endswith(f"[{prompt.markers[0]}]"):
+    if not lead.text.endswith(f"[{prompt.markers[prompt.first]}]"):
         return prompt
     cut = lead.text.rindex("\n[")  # printed layout: the header stands before the first marker
     return replace(prompt, body=(Piece(lead.text[:cut], True), Piece(lead.text[cut:], True), *rest))
@@ -106,8 +106,8 @@ def encode(encoder: Encoder, prompt: PromptText) -> tuple[Prompt, Layout]:
     """Token ids of a window, and its layout."""
     text = with_documents(prompt)
     read = encoder.prompt(text)
-    header, *lengths = (len(encoder.pieces((piece,))) for piece in text.body[: 1 + 2 * len(text.markers)])
-    documents = tuple(marker + words for marker, words in zip(lengths[::2], lengths[1::2], strict=True))
+    header, *lengths = (len(encoder.pieces((piece,))) for piece in text.body)
+    documents = tuple(map(sum, zip(lengths[::2], lengths[1::2], strict=False)))  # less the suffix
     return read, Layout(len(read.prefix) + header, documents)
 
 
