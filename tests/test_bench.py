@@ -1,5 +1,6 @@
 """The benchmarks of bench/: what is fitted, what is refused, and the harness on a small model, by tokens and not by time."""
 
+import ast
 import importlib
 import sys
 
@@ -30,6 +31,17 @@ def row(bench, name, scores, *, case=None, expected=None, processor=1.0, tokens=
     made.expected = None if expected is None else np.array(expected, dtype=float)
     made.readings = [bench["turns"].Timed(2 * processor, processor, tokens, 0.0, 100.0)]
     return made
+
+
+@pytest.mark.parametrize("script", [*ROOT.glob("bench/*.py"), *ROOT.glob("lab/*.py")], ids=lambda script: script.stem)
+def test_what_a_script_takes_from_the_package_is_there(script):
+    """Scripts that no test runs, since they need servers, models or hours."""
+    for taken in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(taken, ast.ImportFrom) and (taken.module or "").partition(".")[0] == "steadyscore":
+            known = set(dir(importlib.import_module(taken.module)))
+            modules = {name for name in (alias.name for alias in taken.names) if name not in known}
+            for name in modules:
+                importlib.import_module(f"{taken.module}.{name}")
 
 
 # -- fits

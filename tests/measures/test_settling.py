@@ -202,3 +202,8 @@ def test_equal_scores_that_never_move_are_decided_whatever_their_places(rule):
     still, places = np.full((3, 4), 0.1), random_places(np.random.default_rng(0), 10, 4, 4)
     assert is_decided(still, rule, 10, places)
     assert not change_chances(np.tile([0.1, 0.7, 0.3, 0.3], (3, 1)), rule, 10, places).any()
+
+
+@pytest.mark.parametrize("rule", [TopKRule(2), PairRule()], ids=lambda rule: rule.kind)
+def test_of_one_document_no_presentation_changes_the_choice(rule):
+    assert not change_chances(np.array([[0.4], [0.5]]), rule, 10, random_places(np.random.default_rng(0), 10, 1, 4)).any()

@@ -1,18 +1,20 @@
 """Labels, adapters and runs shared out among workers: every job once, evenly, one stage after the other, one store."""
 
 import json
+import pickle
 
 import pytest
 
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
+from steadyscore.paper import work
 from steadyscore.paper.artifacts import ARTIFACTS
 from steadyscore.paper.jobs import jobs_of, requests_of
 from steadyscore.paper.plan import WORKERS, fleet_of, plan_of
 from steadyscore.paper.scale import choices_from
-from steadyscore.paper.work import Store, Workshop, do_pieces, open_actor, pieces_of, pieces_of_share
+from steadyscore.paper.work import Store, Workshop, do_on_ray, do_pieces, open_actor, pieces_of, pieces_of_share
 from steadyscore.runs.folder import find_runs
-from steadyscore.scoring.parts import Share
+from steadyscore.scoring.parts import Answer, Cluster, Share
 
 
 def jobs_at(choices, *names):
@@ -102,3 +104,21 @@ def test_an_actor_does_the_jobs_it_is_handed_and_says_what_failed(tmp_path):
     assert do({"piece": good}) == {"failed": [], "remarks": []}
     assert not Store(tmp_path).unmet(pieces[good].work, choices)
     assert "nowhere" in do({"piece": bad})["failed"][0]
+
+
+def test_a_cluster_is_told_what_it_needs_and_the_command_what_failed(tmp_path, monkeypatch):
+    def on_a_cluster(cluster, open_work, argument, rows, *, quiet):
+        do = open_work(pickle.loads(pickle.dumps(argument)))
+        answers = [Answer(json.loads(json.dumps(do(row)))) for row in rows[1:]]
+        return [Answer(None, "its actor died"), *answers]
+
+    monkeypatch.setattr(work, "map_on_ray", on_a_cluster)
+    choices, said = choices_from("tiny", systems={"oc-sft": "python:nowhere:score"}), []
+    pieces = pieces_of(jobs_at(choices, "rr-pairflip"))
+    workshop = Workshop(Store(tmp_path), choices, EngineOptions(), launch=("torchrun", 2))
+    workshop._opened = ("a model", open)  # which stays where it is
+    do_on_ray(pieces, workshop, Cluster(), said.append)
+    assert said[0] == f"{pieces[0].name}: its actor died. It is done here now."
+    done = [not Store(tmp_path).unmet(piece.work, choices) for piece in pieces]
+    assert done == [place > 0 and not piece.work.scoring.address for place, piece in enumerate(pieces)]
+    assert any("nowhere" in sentence for sentence in said[1:])

@@ -19,6 +19,7 @@ from steadyscore.window.presentation import permutations
 from tests.helpers import decision_server
 from tests.helpers.endpoint import Server
 from tests.helpers.serving import QUERY, Double, app_of, listening, model, planted
+from tests.helpers.waiting import until
 
 TEXTS = [f"note {i} " + " ".join(QUERY.split()[: i % 5]) for i in range(10)]
 ORDERS = permutations(10, 12, seed=0, query_id="proxy")
@@ -85,10 +86,16 @@ def test_a_proxy_of_a_decision_model_holds_too(monkeypatch, tmp_path):
     assert all(each == decided[0] for each in decided)
 
 
+def test_a_pool_of_one_is_served_where_pairs_are_decided():
+    with in_front_of(0.1, "--mitigation", "adaptive:4:pair") as client:
+        answer = client.post("/v1/rerank", json={"query": QUERY, "documents": TEXTS[:1]})
+    assert [row["index"] for row in answer.json()["results"]] == [0]
+
+
 def test_headers_and_metrics_say_what_a_decision_cost():
     counted: list[int] = []
     with in_front_of(0.02, "--mitigation", "adaptive:10", counted=counted) as client:
-        client.get("/ready")
+        until(lambda: client.get("/ready").status_code == 200)  # before, warming up may be counted
         del counted[:]
         answer = client.post("/v1/rerank", json={"query": QUERY, "documents": TEXTS, "top_n": 1})
         made = len(counted)

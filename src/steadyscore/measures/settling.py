@@ -103,20 +103,29 @@ def distances(mean: Array, rule: DecisionRule) -> Array | None:
     return behind
 
 
+def is_given(rule: DecisionRule, n: int) -> bool:
+    """Whether each of n documents has its role whatever the scores say: all are kept, or there is one to choose from."""
+    return not isinstance(rule, ThresholdRule) and n <= (rule.k if isinstance(rule, TopKRule) else 1)
+
+
 def rivals(scores: Array, rule: DecisionRule) -> Array | None:
     """(n,) the document on which each one's role in the mean of (M, n) depends; None: it depends on the cutoff.
 
     Budget: the first document outside it, or the last one inside. Pair: the second for the chosen, the last but one for the
-    rejected, and for the others the nearer of both ends. A budget of the whole pool leaves every document to itself.
+    rejected, and for the others the nearer of both ends. Where roles are given, each document itself.
     """
     if isinstance(rule, ThresholdRule):
         return None
     mean, n = scores.mean(axis=0), scores.shape[1]
+    if is_given(rule, n):
+        return np.arange(n)
     order = ranking(mean)
+    rival: Array
     if isinstance(rule, TopKRule):
-        return np.arange(n) if rule.k >= n else np.where(roles(mean, rule) == 1, order[rule.k], order[rule.k - 1])
+        rival = np.where(roles(mean, rule) == 1, order[rule.k], order[rule.k - 1])
+        return rival
     below, above = scores[:, [order[0]]] - scores, scores - scores[:, [order[-1]]]
-    rival: Array = np.where(below.mean(axis=0) <= above.mean(axis=0), order[0], order[-1])
+    rival = np.where(below.mean(axis=0) <= above.mean(axis=0), order[0], order[-1])
     rival[order[0]], rival[order[-1]] = order[1], order[-2]
     return rival
 
@@ -129,8 +138,8 @@ def margins(scores: Array, rule: DecisionRule) -> Array:
     mean, n = scores.mean(axis=0), scores.shape[1]
     if isinstance(rule, ThresholdRule):
         return np.where(roles(mean, rule) == 1, scores - rule.cutoff, rule.cutoff - scores)
-    if isinstance(rule, TopKRule) and rule.k >= n:
-        return np.ones_like(scores)  # the whole pool is kept whatever the scores say
+    if is_given(rule, n):
+        return np.ones_like(scores)
     rival, place = rivals(scores, rule), np.argsort(ranking(mean))
     assert rival is not None
     return np.where(place < place[rival], scores - scores[:, rival], scores[:, rival] - scores)

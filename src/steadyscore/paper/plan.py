@@ -268,7 +268,7 @@ def _refused(check: Callable[..., Any], *arguments: Any) -> list[str]:
 def _missing_reader(job: Job, choices: Choices) -> list[str]:
     """What keeps readers from a run: addresses that cannot read, and claims without verdicts."""
     missing: list[str] = []
-    for reader in () if choices.is_planted else {reader for reader, *_ in job.need.readings}:
+    for reader in () if choices.is_planted else sorted({reader for reader, *_ in job.need.readings}):
         address = choices.reader_address(reader)
         missing += _refused(check_reader, address) or _missing_scorer("reader", address)
     if shape_of(job.data).is_here:
