@@ -60,7 +60,7 @@ def as_object(value: object) -> JsonObject:
 
 
 def token_counts(**given: object) -> dict[str, int]:
-    """Tokens by what they were used for; 0 where a server says nothing, or what is no count."""
+    """Tokens by what they were used for; 0 where a server gives no count of them."""
     return {what: count if type(count) is int and count > 0 else 0 for what, count in given.items()}
 
 
