@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from bench_scoring import said
 from contenders import EMBEDDED_MODEL, OURS, TINY_MODEL, Case
-from turns import Row, read, run, write
+from turns import Row, add_options, read, run, write
 
 AXES = {"width": "window size B", "orders": "orders M", "pool": "pool", "chars": "document length", "queries": "queries"}
 KINDS = ("causal", "isolated", "set")
@@ -120,13 +120,7 @@ def main() -> None:
     parser.add_argument("--pool", type=int, default=32)
     parser.add_argument("--width", type=int, default=8)
     parser.add_argument("--points", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--draw", type=Path, metavar="FILE", help="a plot, as SVG")
-    parser.add_argument(
-        "--from", type=Path, metavar="FILE", dest="known", help="measure nothing: tell, or draw, such a JSON file"
-    )
+    add_options(parser, rounds=5, plot="a plot, as SVG")
     args = parser.parse_args()
     if args.known:
         record = read(args.known)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from contenders import BASE, CONTENDERS, EMBEDDED_MODEL, Case, Contender
-from turns import Row, read, run, write
+from turns import Row, add_options, read, run, write
 
 PEAK = "product of matrices"
 BASES = {"pointwise": Contender("rerankers", "float32", "pointwise")}
@@ -73,16 +73,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pools", type=int, nargs="+", default=[20])
     parser.add_argument("--orders", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1)
     known = "; ".join(contender.name for contender in CONTENDERS)
     parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help=f"those whose name begins so: {known}")
     parser.add_argument("--python", nargs="+", default=[], metavar="WAY=FILE", help="a contender's own Python")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--draw", type=Path, metavar="FILE", help="a plot of the first pool, as SVG")
-    parser.add_argument(
-        "--from", type=Path, metavar="FILE", dest="known", help="measure nothing: tell, or draw, such a JSON file"
-    )
+    add_options(parser, rounds=2, plot="a plot of the first pool, as SVG")
     args = parser.parse_args()
     if args.known:
         return tell(read(args.known), args.draw)

@@ -7,6 +7,7 @@ Processor time is what is compared: the seconds on the clock are those of a mach
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -223,6 +224,17 @@ def run(
         raise SystemExit(str(refusal)) from refusal
     about = {"command": " ".join(["python", *sys.argv]), "model": model, "rounds": rounds, "threads": threads} | machine()
     return about | {"load": [load, os.getloadavg()[0]], "rows": rows}
+
+
+def add_options(parser: argparse.ArgumentParser, rounds: int, plot: str) -> None:
+    """What every script takes that has contenders take turns."""
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--draw", type=Path, metavar="FILE", help=plot)
+    parser.add_argument(
+        "--from", type=Path, metavar="FILE", dest="known", help="measure nothing: tell, or draw, such a JSON file"
+    )
 
 
 def machine() -> dict[str, Any]:

@@ -273,7 +273,7 @@ class FittingScores:
 
     ids: list[str] = field(default_factory=list)
     steps: Steps = field(default_factory=Steps)
-    """None where no cutoff is fitted."""
+    """Empty where no cutoff is fitted."""
     is_judged: list[bool] = field(default_factory=list)
     has_relevant: list[bool] = field(default_factory=list)
     """Which queries have a relevant candidate."""
